@@ -3,7 +3,7 @@
     python .ci/part.py spark          # exit status 0 and a line that says so if nothing has
     python .ci/part.py spark --run    # run them, and if they pass, write that down in .ci/passed.json, to be committed
 
-A part is a folder of tests that needs a cluster or a server: tests/spark, tests/database.
+A part is a folder of tests that needs a cluster or a server: tests/estimators/spark, tests/estimators/database.
 """
 
 import argparse

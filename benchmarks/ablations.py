@@ -23,16 +23,16 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from l2p import struct
+from l2p.base import struct
 from l2p.compare.results import Estimate
 from l2p.compare.summary import markdown
-from l2p.protector import Protector
+from l2p.oracle.setup import Setup
 from l2p.protectors import Centering, Decaying, MixProjector, Optax, ShareScheduler
-from l2p.protectors.lstm import NUM_UNITS
-from l2p.protectors.networks import apply_lstm, init_lstm, init_mlp, lstm_carry
-from l2p.protectors.projectors import MEMORY, Averages, Projector
-from l2p.protectors.schedulers import Scheduler
-from l2p.public_facts import Setup
+from l2p.protectors.learned.lstm import NUM_UNITS
+from l2p.protectors.stepwise.networks import apply_lstm, init_lstm, init_mlp, lstm_carry
+from l2p.protectors.stepwise.projectors import MEMORY, Averages, Projector
+from l2p.protectors.stepwise.schedulers import Scheduler
+from l2p.run.protector import Protector
 from meta_train.config import Constrained, MetaConfig, Perturbed, Plain
 from meta_train.evaluation.resolved import resolve
 from meta_train.evaluation.scores import evaluate

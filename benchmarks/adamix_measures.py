@@ -32,20 +32,20 @@ from adamix_table import (
     without_projection,
 )
 
-from l2p.audit.mixed import subspace_errors
-from l2p.audit.per_instance import instance_losses
+from l2p.compare.audit.mixed import subspace_errors
+from l2p.compare.audit.per_instance import instance_losses
 from l2p.compare.summary import markdown
+from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
-from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED, PublicFit, PublicSubspace, PublicSum
-from l2p.protectors.adamix import CLIPPED_RATE, SIGMA, adamix, descent, ngd, steps_for
-from l2p.protectors.adamix_theory import adamix_theory
 from l2p.protectors.hand_designed import Problem, logit_constant
-from l2p.protectors.public_rows import PublicGradients
-from l2p.public_facts import Setup
+from l2p.protectors.stepwise.public_rows import PublicGradients
+from l2p.protectors.with_public_rows.adamix import CLIPPED_RATE, SIGMA, adamix, descent, ngd, steps_for
+from l2p.protectors.with_public_rows.adamix_theory import adamix_theory
 from l2p.queries.solve import minimise
-from l2p.run import run
-from l2p.vision.starts import from_names
+from l2p.run.protector import Protector
+from l2p.run.run import run
+from l2p.tables.vision.starts import from_names
 
 Make = Callable[[Problem], Protector]
 Start = Callable[[Draw, int], jax.Array]

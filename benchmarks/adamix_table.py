@@ -30,25 +30,25 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from l2p.audit.membership import auc_ceiling, threshold_attack
-from l2p.audit.mixed import performance_boost
 from l2p.checkpoints.lookup import resolve
+from l2p.compare.audit.membership import auc_ceiling, threshold_attack
+from l2p.compare.audit.mixed import performance_boost
 from l2p.compare.summary import markdown
-from l2p.data import load
-from l2p.data.random_features import random_features
 from l2p.models import Softmax
+from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
-from l2p.privacy.convert import gdp_mu
-from l2p.protector import Protector
+from l2p.privacy.cost.convert import gdp_mu
 from l2p.protectors import Optax, PublicSum
-from l2p.protectors.adamix import CLIPPED_RATE, PUBLIC_RATE, adamix, descent
 from l2p.protectors.hand_designed import Problem
-from l2p.protectors.public_rows import fit
-from l2p.public_facts import Setup
+from l2p.protectors.stepwise.public_rows import fit
+from l2p.protectors.with_public_rows.adamix import CLIPPED_RATE, PUBLIC_RATE, adamix, descent
 from l2p.queries.solve import minimise
-from l2p.run import run
-from l2p.task import Rows
-from l2p.vision.starts import unit_rows
+from l2p.run.protector import Protector
+from l2p.run.run import run
+from l2p.tables import load
+from l2p.tables.sets.random_features import random_features
+from l2p.tables.vision.starts import unit_rows
+from l2p.task.rows import Rows
 
 DELTA, PER_CLASS = 1e-5, 2
 #: Learning rates that every private method chooses from, as multiples of its own.

@@ -27,20 +27,21 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from l2p.api import private_train
 from l2p.compare.summary import markdown
-from l2p.data.catalog import load
 from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import KeyNoise
 from l2p.protectors import BoltOn, NoisySGD, SampledSGD
-from l2p.protectors.bolt_on import PassProtector, num_problems, random_projection
+from l2p.protectors.by_hand.bolt_on import PassProtector, num_problems, random_projection
 from l2p.queries import PassDescent
 from l2p.queries.rows_in_order import orders
-from l2p.simulate import split
-from l2p.task import Rows, Task
-from l2p.tuning.split_tuning import split_tuning, tuned_on_public
+from l2p.release.api import private_train
+from l2p.release.tuning.split_tuning import split_tuning, tuned_on_public
+from l2p.run.simulate import split
+from l2p.tables.sets.catalog import load
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
+from l2p.task.task import Task
 
 EPSILONS = {False: (0.01, 0.02, 0.05, 0.1, 0.2, 0.4), True: (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)}
 PASSES, BATCHES = (1, 10, 20), (1, 10, 50, 100, 200)

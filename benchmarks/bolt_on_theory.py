@@ -26,11 +26,11 @@ from scipy.optimize import minimize
 from l2p.compare.summary import markdown
 from l2p.models import Logistic
 from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.passes import Passes
+from l2p.privacy.sensitivity.passes import Passes
 from l2p.queries import PassDescent
 from l2p.queries.rows_in_order import shrunk_rows
-from l2p.task import Rows
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
 
 NUM_FEATURES, RADIUS, RIDGE, SMOOTHNESS = 4, 4.0, 0.1, 0.25
 MANY_FEATURES, MANY_PASSES, MANY_BATCH, MANY_EPSILON, TEST_ROWS = 19, 2, 10, 0.1, 20_000

@@ -21,11 +21,11 @@ import tyro
 from l2p.compare.summary import markdown
 from l2p.models import GeneralizedLinear, Logistic
 from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.passes import Passes
+from l2p.privacy.sensitivity.passes import Passes
 from l2p.queries import NoisyPasses, PassDescent, SampledPasses
 from l2p.queries.rows_in_order import orders
-from l2p.task import Rows
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
 
 NUM_FEATURES, BATCHES = 54, (1, 10, 500)
 

@@ -24,20 +24,20 @@ import numpy as np
 import tyro
 from matplotlib.figure import Figure
 
-from l2p import struct
+from l2p.base import struct
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import load_rows, resolve_methods
 from l2p.compare.methods import PreparedMethod
 from l2p.compare.results import Estimate
-from l2p.features import FeatureMap
 from l2p.models import MODELS, Model
 from l2p.oracle import Oracle
-from l2p.protector import Protector
+from l2p.oracle.setup import Setup
 from l2p.protectors import Centering, Stepwise
 from l2p.protectors.conditioning import value
-from l2p.public_facts import Setup
-from l2p.simulate import mean_loss, score, simulate, split
-from l2p.task import Rows
+from l2p.run.protector import Protector
+from l2p.run.simulate import mean_loss, score, simulate, split
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 
 CONFIG = CompareConfig(
     "ipums_br", Path(), methods=("noisygd:tuned", "paper-adult", "plain-adult"), epsilon=(0.05,), aux="adult", seeds=20

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.features import FeatureMap
 from l2p.models import Model, find_model
-from l2p.task import Rows
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 
 SHAPES, REPETITIONS = ((30_000, 52), (8_000, 784)), 5
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from l2p.schema import Number, Schema, Target
+from l2p.tables.schema import Number, Schema, Target
 
 NUM_ROWS, NUM_FEATURES = 30_000, 100
 

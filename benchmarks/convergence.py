@@ -23,15 +23,16 @@ import jax
 import numpy as np
 import tyro
 
-from l2p import data
+from l2p import tables
+from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
-from l2p.errors import InputError
 from l2p.models import Model, find_model
 from l2p.privacy.budget import Budget
 from l2p.queries.solve import minimise
-from l2p.simulate import mean_loss, score, simulate, split, train_size
-from l2p.task import Rows, Task
+from l2p.run.simulate import mean_loss, score, simulate, split, train_size
+from l2p.task.rows import Rows
+from l2p.task.task import Task
 
 DRAWN = "many rows:"
 #: Data and model; tables of each kind, and further models on some of two classes.
@@ -75,8 +76,8 @@ def rows_of(name: str) -> tuple[Rows, int | None]:
     """A set's rows, and how many classes it has."""
     if name.startswith(DRAWN):
         return many_rows(int(name.removeprefix(DRAWN))), 2
-    found = data.load(name)
-    return Rows(found.x, found.y, np.ones(len(found.y), np.float32)), data.num_classes(name)
+    found = tables.load(name)
+    return Rows(found.x, found.y, np.ones(len(found.y), np.float32)), tables.num_classes(name)
 
 
 def many_rows(num_rows: int) -> Rows:

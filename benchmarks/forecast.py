@@ -2,7 +2,7 @@
 
     python benchmarks/forecast.py                  # check the forecast: made from some tables, judged on the others
     python benchmarks/forecast.py --run-missing    # first run what results/forecast lacks (an hour on two cores)
-    python benchmarks/forecast.py --write          # then write l2p/forecast.json from all tables
+    python benchmarks/forecast.py --write          # then write l2p/checkpoints/reachable_gain.json from all tables
 
 Every run is of the fold of `universal` that was made without the table. Runs are those of results/forecast (tables
 of OpenML, two uneven classes made of some of them, and packaged sets; five budgets, four splits) and, for sets and
@@ -24,17 +24,18 @@ import numpy as np
 import tyro
 from scipy.optimize import minimize
 
+from l2p.checkpoints.reachable_gain import _FILE, Curve
 from l2p.checkpoints.signal import log_signal
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import load_rows
 from l2p.compare.runner import compare
-from l2p.data import load, num_classes, openml
-from l2p.forecast import _FILE, Curve
 from l2p.models import plain_name
 from l2p.privacy.budget import Budget
-from l2p.schema import Number, Schema, Target
-from l2p.simulate import train_size
+from l2p.run.simulate import train_size
+from l2p.tables import load, num_classes
+from l2p.tables.schema import Number, Schema, Target
+from l2p.tables.sets import openml
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks/results"
 RUNS, TABLES = RESULTS / "forecast/runs.csv", RESULTS / "forecast/tables.csv"
@@ -258,7 +259,7 @@ def main(run_missing: bool = False, write: bool = False) -> None:
 
     Args:
       run_missing: first run what benchmarks/results/forecast lacks.
-      write: write l2p/forecast.json from all tables.
+      write: write l2p/checkpoints/reachable_gain.json from all tables.
     """
     if run_missing:
         run()

@@ -3,10 +3,10 @@
     python benchmarks/in_database.py --postgresql postgresql:///postgres?host=/tmp [--rows 100000] [--rounds 3]
 
 Makes the table `l2p_sgd_rows` of 54 random numbers and takes one pass in batches of 1, 10 and 500. Time is the server's
-own, by clock_timestamp() before and after three parts of one run of `l2p.database.train`, a release: the pass, all that
-the aggregate does; the noised answer, which adds the noise besides; and all of it, which also connects, counts rows and
-keys, plans, draws the order and the noise, and writes the model with its card. So the ratios are of one run each,
-whatever else the machine does. A shuffled scan of the same rows without the aggregate is timed beside them.
+own, by clock_timestamp() before and after three parts of one run of `l2p.estimators.database.train`, a release: the
+pass, all that the aggregate does; the noised answer, which adds the noise besides; and all of it, which also connects,
+counts rows and keys, plans, draws the order and the noise, and writes the model with its card. So the ratios are of one
+run each, whatever else the machine does. A shuffled scan of the same rows without the aggregate is timed beside them.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import jax
 from adbc_driver_postgresql import dbapi
 
 from l2p.compare.summary import markdown
-from l2p.database import SGD, TableRows, train
+from l2p.estimators.database import SGD, TableRows, train
 from l2p.privacy.budget import Budget
 from l2p.protectors import BoltOn
 from l2p.queries import PassDescent

@@ -38,9 +38,14 @@ OPERATORS = [
 #: Files to mutate, and the tests of that part of the code. A mutant that they miss may fail others, of the commands or
 #: of comparisons: they take too long to run for every one.
 PLACES = {
-    "l2p/queries/*.py": ["tests/test_units.py", "tests/queries", "tests/test_fixed_point.py", "tests/protectors"],
+    "l2p/queries/*.py": [
+        "tests/privacy/test_unit_prices.py",
+        "tests/queries",
+        "tests/task/test_exact_sums.py",
+        "tests/protectors",
+    ],
     "l2p/privacy/accountants/*.py": ["tests/privacy", "l2p/privacy"],
-    "l2p/privacy/sampling.py": ["tests/test_samplers.py", "tests/privacy", "l2p/privacy"],
+    "l2p/privacy/cost/sampling.py": ["tests/run/test_samplers.py", "tests/privacy", "l2p/privacy"],
     "l2p/protectors/*.py": ["tests/protectors", "tests/checkpoints", "l2p/protectors"],
 }
 #: A mutant for so many lines of a file, and at least one; the file of samplers has four of them.

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import randomgen
 
-from l2p.privacy.noise import Draw, Entropy
+from l2p.task.noise import Draw, Entropy
 
 #: Steps of a chunk and values per step: the gradient of a model with 53 params, and one of 10,000.
 SHAPES, REPETITIONS, KEYS = ((256, 53), (256, 10_000)), 7, 1000

@@ -32,13 +32,13 @@ import tyro
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
-from l2p.data.reading import open_table
 from l2p.models import find_model
 from l2p.privacy.budget import Budget
-from l2p.schema import Encoding, Schema, read_rows
-from l2p.schema.template import from_public
-from l2p.simulate import mean_loss, simulate, split, train_size
-from l2p.task import Rows
+from l2p.run.simulate import mean_loss, simulate, split, train_size
+from l2p.tables.reading import open_table
+from l2p.tables.schema import Encoding, Schema, read_rows
+from l2p.tables.schema.template import from_public
+from l2p.task.rows import Rows
 from meta_train.recipes.own import MODEL_OF
 
 #: By kind: tables to train on, the first ones where there are fewer, and one to score on.

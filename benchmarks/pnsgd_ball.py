@@ -15,8 +15,8 @@ from ppsgd_table import Cell, divided, prepared
 
 from l2p.models import find_model
 from l2p.protectors.hand_designed import log_constant
-from l2p.run import run
-from l2p.simulate import noise_key, score
+from l2p.run.run import run
+from l2p.run.simulate import noise_key, score
 
 RADII, STEPS, SPLITS = (2.0, 10.0, 50.0), (0.3, 1.0, 3.0), (100, 101)
 _run = jax.jit(run)

@@ -22,28 +22,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import struct
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
-from l2p.data import catalog
-from l2p.errors import InputError
 from l2p.models import find_model
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cost.sampling import FixedSize, Sampler
 from l2p.privacy.events import Adjacency
-from l2p.privacy.filter import Filter
-from l2p.privacy.noise import Batch, KeyNoise, Noise
-from l2p.privacy.sampling import FixedSize, Sampler
-from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED, FineTuned, Optax, Stepwise
-from l2p.protectors.agd import AGD
+from l2p.protectors.by_hand.agd import AGD
+from l2p.protectors.by_hand.pnsgd import PNSGD
 from l2p.protectors.hand_designed import Problem, log_constant
-from l2p.protectors.pnsgd import PNSGD
-from l2p.protectors.ppsgd import with_settings
-from l2p.protectors.public_end import AveragedWithPublic
-from l2p.public_facts import Setup
-from l2p.run import Run, Simulation, advance, start
-from l2p.simulate import noise_key, score, split
-from l2p.task import Rows
+from l2p.protectors.with_public_rows.ppsgd import with_settings
+from l2p.protectors.with_public_rows.public_end import AveragedWithPublic
+from l2p.run.protector import Protector
+from l2p.run.run import Run, Simulation, advance, start
+from l2p.run.simulate import noise_key, score, split
+from l2p.tables.sets import catalog
+from l2p.task.noise import Batch, KeyNoise, Noise
+from l2p.task.rows import Rows
 
 DELTA, PUBLIC_SHARE, GAUSSIANS_SHARE = 1e-6, 0.001, 0.005
 METHODS = (
@@ -350,7 +350,8 @@ CHUNK = 64
 def trained(
     protector: Protector, params: jax.Array, private: Rows, setup: Setup, seed: int, public: Rows | None
 ) -> jax.Array:
-    """Params f32[p] of a run: those of `l2p.run.run`, without the steps after its end and with batches drawn once."""
+    """Params f32[p] of a run: those of `l2p.run.run.run`, without the steps after its end and with batches drawn
+    once."""
     sampler, ahead = setup.price_list.sampler, None
     noise = Simulation(noise_key(seed))
     if isinstance(sampler, FixedSize) and protector.num_steps > 1:

@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import l2p
-from l2p.data.reading import RawSource, open_table
 from l2p.models import find_model
-from l2p.schema import Encoding, Missing, Number, Schema, read_rows
-from l2p.schema.template import from_public
-from l2p.simulate import mean_loss, score
+from l2p.run.simulate import mean_loss, score
+from l2p.tables.reading import RawSource, open_table
+from l2p.tables.schema import Encoding, Missing, Number, Schema, read_rows
+from l2p.tables.schema.template import from_public
 
 TABLES = {
     "adult": "adult.data.gz",

@@ -16,9 +16,9 @@ import win_table
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.runner import compare
-from l2p.data.reading import open_table
-from l2p.schema import Encoding, Number, Schema, Target, read_rows
-from l2p.schema.template import from_public
+from l2p.tables.reading import open_table
+from l2p.tables.schema import Encoding, Number, Schema, Target, read_rows
+from l2p.tables.schema.template import from_public
 
 TARGET = "label"
 #: Settings on IPUMS-BR ship for these.

@@ -18,14 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.api import private_train
-from l2p.features import FeatureMap
 from l2p.models import MODELS
-from l2p.privacy import convert
+from l2p.oracle.sums import exact_sum
 from l2p.privacy.budget import Budget
+from l2p.privacy.cost import convert
 from l2p.queries import ClippedGradient
-from l2p.sums import exact_sum
-from l2p.task import Rows
+from l2p.release.api import private_train
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 
 SHAPES = ((30_400, 52), (200_000, 52))
 METHODS = ("noisygd", "universal")

@@ -67,15 +67,15 @@ def measure(kind: str, address: str, num_passes: int, batches: bool, stages: boo
     import jax
 
     from l2p.models import Logistic
+    from l2p.oracle.setup import Setup
     from l2p.privacy.budget import Budget
-    from l2p.privacy.filter import Filter
-    from l2p.privacy.noise import Entropy
-    from l2p.privacy.sampling import FullBatch, Poisson
+    from l2p.privacy.cap.filter import Filter
+    from l2p.privacy.cost.sampling import FullBatch, Poisson
     from l2p.protectors import HAND_DESIGNED
-    from l2p.public_facts import Setup
-    from l2p.run import Release, advance_streaming, plan_noise, start
-    from l2p.schema import Ignore, Number, Schema, Target
-    from l2p.schema.stream import streamed
+    from l2p.run.run import Release, advance_streaming, plan_noise, start
+    from l2p.tables.schema import Ignore, Number, Schema, Target
+    from l2p.tables.schema.stream import streamed
+    from l2p.task.noise import Entropy
 
     budget, model, columns = Budget(1.0, 1e-8), Logistic(), dict.fromkeys(COLUMNS, Number(0, 1))
     schema = Schema({"id": Ignore(), "shuffled": Ignore(), **columns}, Target("y", classes=(0, 1)))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import tyro
 
+from l2p.base.errors import InputError
 from l2p.compare import results, wins
-from l2p.errors import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Where results lie, and where they lay at earlier commits.

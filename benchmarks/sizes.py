@@ -20,8 +20,8 @@ from ranges import difference
 from l2p import Budget, Rows
 from l2p.compare.methods import find_method
 from l2p.models import Logistic
-from l2p.privacy.convert import gdp_mu
-from l2p.simulate import simulate, split
+from l2p.privacy.cost.convert import gdp_mu
+from l2p.run.simulate import simulate, split
 
 SIZES, EPSILONS, DELTA = (500, 5_000, 50_000, 1_000_000), (0.0125, 0.1, 0.8), 1e-8
 OURS, OTHERS = "universal-logistic", ("control-universal-logistic", "noisygd-tuned-logistic-adult")

@@ -24,12 +24,12 @@ def measure(num_rows: int, workers: int) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
-    from l2p.features import FeatureMap
+    from l2p.estimators.spark.rows import encoded_rows
     from l2p.models import Logistic
+    from l2p.oracle.sums import BlockSum
     from l2p.queries import ClippedGradient
-    from l2p.schema import Encoding, Number, Schema, Target
-    from l2p.spark.rows import encoded_rows
-    from l2p.sums import BlockSum
+    from l2p.tables.schema import Encoding, Number, Schema, Target
+    from l2p.task.feature_map import FeatureMap
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     root = str(Path(__file__).resolve().parent.parent)

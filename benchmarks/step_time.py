@@ -18,10 +18,10 @@ import numpy as np
 
 from l2p.checkpoints.lookup import resolve
 from l2p.models import MODELS
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.task import Rows
+from l2p.run.run import run
+from l2p.task.rows import Rows
 
 NUM_ROWS, NUM_FEATURES, NUM_STEPS, REPETITIONS = 30_400, 52, 50, 9
 METHODS = ("noisygd", "noisygd:tuned", "control-plain-adult", "plain-adult", "paper-adult")

@@ -22,10 +22,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from l2p.base.errors import InputError
 from l2p.compare.config import CompareConfig, read_config
 from l2p.compare.figures import against_step
 from l2p.compare.runner import curves, main
-from l2p.errors import InputError
 
 EXPERIMENTS = Path(__file__).with_name("experiments")
 STEPS = "_steps"

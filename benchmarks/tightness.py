@@ -14,8 +14,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from l2p.privacy import Adjacency, FullBatch, Poisson, Sampler
+from l2p.privacy.cap.planning import equal_steps
 from l2p.privacy.fixed import accountants, table
-from l2p.privacy.planning import equal_steps
 
 DELTA, STEPS = 1e-8, (10, 20, 50, 100, 200, 500, 1000)
 SETTINGS: dict[str, tuple[Sampler, float]] = {

@@ -6,7 +6,8 @@ FOLDER holds ten public tables as ARFF and `adult.data.gz`; without it there is 
 made from the tables themselves, as `l2p schema --from` does. Before: every category has a column for values that are
 not declared and one for missing cells, and all its columns are empty but that one. After: such cells are the average
 of the declared values, or the commonest, a column for missing cells is there only where the table has some, and what a
-released mean shows to be in no row counts as the others (`l2p.prediction.unmet`). Five splits, each with one noise.
+released mean shows to be in no row counts as the others (`l2p.release.prediction.unmet`). Five splits, each with one
+noise.
 
 Prints per table, method and budget the mean test loss and the mean area under the ROC curve (two classes) before and
 after, the paired difference of losses with its standard error, and how far an undeclared value and a missing cell, in
@@ -26,15 +27,15 @@ from sklearn.metrics import roc_auc_score
 
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
-from l2p.data.reading import open_table
 from l2p.models import Model, find_model
-from l2p.prediction.unmet import FeatureSums, without_unmet
 from l2p.privacy.budget import Budget
-from l2p.schema import Category, Encoding, Missing, Schema, read_rows
-from l2p.schema.names import names_of
-from l2p.schema.template import from_public
-from l2p.simulate import mean_loss, simulate, split, train_size
-from l2p.task import Rows
+from l2p.release.prediction.unmet import FeatureSums, without_unmet
+from l2p.run.simulate import mean_loss, simulate, split, train_size
+from l2p.tables.reading import open_table
+from l2p.tables.schema import Category, Encoding, Missing, Schema, read_rows
+from l2p.tables.schema.names import names_of
+from l2p.tables.schema.template import from_public
+from l2p.task.rows import Rows
 
 TABLES = ("car", "cmc", "credit.a", "credit.g", "kr.vs.kp", "sick", "vote", "mushroom", "nursery", "adult.data")
 METHODS = ("universal", "noisygd_mean")

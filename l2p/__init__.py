@@ -15,21 +15,21 @@ __version__ = "0.1.0"  # the only place: pyproject.toml reads it here
 # Imported on first use, so that `l2p --help` and jax-free code need not wait for JAX.
 _MODULES = {
     "Adjacency": "l2p.privacy.events",
-    "ArraySource": "l2p.task",
+    "ArraySource": "l2p.task.task",
     "Budget": "l2p.privacy.budget",
-    "Card": "l2p.privacy.card",
-    "InputError": "l2p.errors",
+    "Card": "l2p.privacy.card.card",
+    "InputError": "l2p.base.errors",
     "Oracle": "l2p.oracle",
-    "Protector": "l2p.protector",
+    "Protector": "l2p.run.protector",
     "Query": "l2p.queries",
-    "Result": "l2p.result",
-    "RowSource": "l2p.task",
-    "Rows": "l2p.task",
-    "Setup": "l2p.public_facts",
-    "Task": "l2p.task",
-    "load": "l2p.api",
-    "load_model": "l2p.prediction.saved",
-    "private_train": "l2p.api",
+    "Result": "l2p.release.result",
+    "RowSource": "l2p.task.task",
+    "Rows": "l2p.task.task",
+    "Setup": "l2p.oracle.setup",
+    "Task": "l2p.task.task",
+    "load": "l2p.release.api",
+    "load_model": "l2p.release.prediction.saved",
+    "private_train": "l2p.release.api",
 }
 __all__ = [*_MODULES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 

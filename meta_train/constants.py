@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.errors import InputError
-from l2p.protector import Protector
+from l2p.base import struct
+from l2p.base.errors import InputError
+from l2p.run.protector import Protector
 
 
 def parse(listed: str) -> tuple[tuple[str, ...], tuple[float, ...]]:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from l2p.base.errors import InputError
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.checkpoints.folds import is_fold
-from l2p.data.reading import Format
-from l2p.errors import InputError
-from l2p.schema import Schema
+from l2p.tables.reading import Format
+from l2p.tables.schema import Schema
 from meta_train import planning
 from meta_train.config import Comparison, MetaConfig, OwnTables, Search
 from meta_train.evaluation import meta_test
@@ -46,7 +46,7 @@ def fine_tune(
     found in `out` goes on.
 
     Args:
-      data: public tables: files, DataFrames or whatever else `l2p.data.reading.open_table` takes; with targets of any
+      data: public tables: files, DataFrames or whatever else `l2p.tables.reading.open_table` takes; with targets of any
         kinds.
       schema: one for each of them: a `Schema` or its JSON file.
       out: folder for the checkpoint and the state to resume from.

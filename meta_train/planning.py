@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 
 #: Columns of tasks. A table is filled up with columns of zeros to the next of these, at most twice its own number, so
 #: that few programs serve many tables, and later ones find them compiled. Of wider tables tasks have some columns.

@@ -12,7 +12,7 @@ import warnings
 
 import numpy as np
 
-from l2p.schema import Number, Schema, Target
+from l2p.tables.schema import Number, Schema, Target
 
 WORD, NUMBER, COUNT, N = "canary-quokka-7f3a", 73190.625, 1013, 1000
 PATTERNS = {

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2p.cli import main
-from l2p.errors import InputError
-from l2p.schema import Encoding, Number, Target, read_rows
+from l2p.base.errors import InputError
+from l2p.commands.cli import main
+from l2p.tables.schema import Encoding, Number, Target, read_rows
 from tests.canaries import BAD, COUNT, GOOD, HEADER, NUMBER, SAID, SCHEMA, WORD, N, apart, leaks, lines_of, observed
 
 NULLED = ["labels", "a label missing", "NaN", "infinite", "huge"]
@@ -240,8 +240,8 @@ def test_what_other_libraries_say_while_rows_are_at_hand_is_withheld(kind, monke
 
     table = given(GOOD)
     places = {
-        "l2p.data.reading.delimited._sniffed": lambda: main(words(left, table)),
-        "l2p.schema.encoding.scale": lambda: main(words(left, table)),
+        "l2p.tables.reading.delimited._sniffed": lambda: main(words(left, table)),
+        "l2p.tables.schema.encoding.scale": lambda: main(words(left, table)),
         "l2p.compare.scores._of_classes": lambda: main(words(left, table, test=given(apart(GOOD)))),
         "l2p.compare.runner.compare": lambda: main(compare(left, table)),
     }

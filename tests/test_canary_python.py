@@ -9,16 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p import api, struct
-from l2p.data.reading import delimited
-from l2p.errors import InputError, RowsError
+from l2p.base import struct
+from l2p.base.errors import InputError, RowsError
 from l2p.models import Logistic
-from l2p.prediction.predictor import Predictor
 from l2p.privacy import Adjacency, Budget
-from l2p.protector import Protector
-from l2p.schema import Encoding, Number, Schema, Target, read_rows
-from l2p.task import ArraySource, Rows, RowSource, Task
-from l2p.tuning.private_tuning import private_tuning
+from l2p.release import api
+from l2p.release.prediction.predictor import Predictor
+from l2p.release.tuning.private_tuning import private_tuning
+from l2p.run.protector import Protector
+from l2p.tables.reading import delimited
+from l2p.tables.schema import Encoding, Number, Schema, Target, read_rows
+from l2p.task.rows import Rows
+from l2p.task.sources import ArraySource, RowSource
+from l2p.task.task import Task
 from tests.canaries import BAD, COUNT, NUMBER, SAID, SCHEMA, WORD, N, leaks, observed
 
 BUDGET = Budget(2.0, 1e-6, Adjacency.ADD_REMOVE)
@@ -216,7 +219,7 @@ def test_an_error_in_a_protector_shows_shapes_of_n_rows_only():
 
 
 @pytest.mark.parametrize("kind", [MemoryError, RuntimeError, ValueError, UserWarning])
-@pytest.mark.parametrize("place", ["l2p.private_run._start", "l2p.private_run._advance"])
+@pytest.mark.parametrize("place", ["l2p.release.private_run._start", "l2p.release.private_run._advance"])
 def test_what_other_libraries_say_during_a_release_is_withheld(place, kind, monkeypatch):
     def fail(*args, **kwargs):
         raise kind(SAID)

@@ -19,19 +19,19 @@ import pytest
 import safetensors
 from safetensors.numpy import load_file
 
-from l2p import api, private_run
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.defaults import default_protector
-from l2p.cli import COMMANDS, main
-from l2p.data.reading import Format
-from l2p.errors import InputError
+from l2p.commands.cli import COMMANDS, main
 from l2p.models import NAMES
 from l2p.privacy import Adjacency
 from l2p.privacy.accountants import covering, of_fixed_noise
-from l2p.privacy.card import Card
-from l2p.privacy.sampling import FullBatch
+from l2p.privacy.card.card import Card
+from l2p.privacy.cost.sampling import FullBatch
 from l2p.protectors import HAND_DESIGNED
-from l2p.schema import Number, Schema, Target
+from l2p.release import api, private_run
+from l2p.tables.reading import Format
+from l2p.tables.schema import Number, Schema, Target
 from meta_train.training.untrained import BUILDERS
 from tests.conftest import EVERY_CASE
 
@@ -92,7 +92,10 @@ def refused(capsys, monkeypatch):
 
 
 def test_help_comes_without_jax_and_at_once():
-    code = "import sys; from l2p.cli import main; main(['--help']); print('jax' in sys.modules, 'numpy' in sys.modules)"
+    code = (
+        "import sys; from l2p.commands.cli import main; main(['--help']); "
+        "print('jax' in sys.modules, 'numpy' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False False"
     assert all(name in done.stdout for name in COMMANDS)
@@ -309,7 +312,7 @@ BAD_INPUTS = {
     ),
     "protector for more classes": ({"--protector": "probe"}, "for logistic use universal"),
     "no such module": ({"--protector": "nosuchpackage:Mine"}, "No module named 'nosuchpackage'"),
-    "nothing of that name": ({"--protector": "l2p.protectors.agd:Mine"}, "check the name after the colon"),
+    "nothing of that name": ({"--protector": "l2p.protectors.by_hand.agd:Mine"}, "check the name after the colon"),
     "no protector": ({"--protector": "l2p.privacy.budget:MAX_EPSILON"}, "is of type float; name a Protector"),
     "needs arguments": ({"--protector": "l2p.privacy.budget:Budget"}, "missing 2 required positional arguments"),
     "missing table": ({"--data": MISSING + ".csv"}, "there is no file"),
@@ -606,7 +609,7 @@ def test_a_method_tuned_on_the_private_rows_is_reserved_as_a_whole(options, refu
     assert "one order only" in refused(apply, tuned | {"--protector": "dpsgd:private", "--out": str(tmp_path / "c")})
     assert "has no labels" in refused(apply, tuned | {"--model": "square", "--out": str(tmp_path / "e")})
     assert shown(wholes, capsys)["runs"] == []
-    monkeypatch.setattr("l2p.privacy.selection.NegativeBinomial.draw", lambda *_: 2)
+    monkeypatch.setattr("l2p.privacy.cost.selection.NegativeBinomial.draw", lambda *_: 2)
     assert apply(tuned) == 0
     (run,) = shown(wholes, capsys)["runs"]
     assert (run["state"], run["reserved"], run["counted"]) == ("settled", *[{"amount": 2.0, "delta": 1e-6}] * 2)

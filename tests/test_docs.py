@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from l2p import cli
+from l2p.commands import cli
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/pages/*.md")])]

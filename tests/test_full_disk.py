@@ -11,18 +11,18 @@ import pyarrow as pa
 import pytest
 
 import l2p
-from l2p.cli import main
+from l2p.base.errors import InputError
+from l2p.base.whole_folder import written_whole
 from l2p.commands import apply
-from l2p.data.reading import in_duckdb
-from l2p.data.reading.address import Address
-from l2p.errors import InputError
+from l2p.commands.cli import main
 from l2p.models import Logistic
-from l2p.prediction import predictor, to_table
-from l2p.privacy.ledger import Ledger
-from l2p.privacy.reservation import limit_of
-from l2p.schema import Number, Schema, Target
-from l2p.schema.stream import streamed
-from l2p.whole_folder import written_whole
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.privacy.ledger.reservation import limit_of
+from l2p.release.prediction import predictor, to_table
+from l2p.tables.reading import in_duckdb
+from l2p.tables.reading.address import Address
+from l2p.tables.schema import Number, Schema, Target
+from l2p.tables.schema.stream import streamed
 from tests.canaries import observed
 from tests.postgres import running
 
@@ -139,7 +139,7 @@ def test_scores_that_find_no_room_leave_the_result_whole(tmp_path, capsys):
 def model(tmp_path, monkeypatch):
     """A model that `l2p predict` finds, without a run behind it."""
     made = predictor.Predictor(Logistic(), jnp.array([1.0, -1.0, 0.0]), WARD)
-    monkeypatch.setattr("l2p.prediction.saved.load_model", lambda folder: made)
+    monkeypatch.setattr("l2p.release.prediction.saved.load_model", lambda folder: made)
     return made
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import l2p
-from l2p.cli import main
+from l2p.commands.cli import main
 
 ROOT = Path(l2p.__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("before", ["import l2p", "import l2p.models, l2p.errors; l2p.Budget"])
+@pytest.mark.parametrize("before", ["import l2p", "import l2p.models, l2p.base.errors; l2p.Budget"])
 def test_dir_shows_the_public_names_alone(before):
     show = f"{before}; print(*dir(l2p))"
     shown = subprocess.run([sys.executable, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -8,9 +8,9 @@ import harness
 import numpy as np
 import pandas as pd
 
-from l2p.data.reading import open_table
 from l2p.estimators import PrivateClassifier
-from l2p.schema.template import from_public
+from l2p.tables.reading import open_table
+from l2p.tables.schema.template import from_public
 
 
 def train(private, public, test, epsilon, seed) -> np.ndarray:

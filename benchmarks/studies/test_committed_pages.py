@@ -4,7 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from l2p.cli import main
+from l2p.commands.cli import main
 from l2p.compare import summary
 from l2p.compare.config import CompareConfig
 from l2p.compare.leaderboard import command, page, read_all

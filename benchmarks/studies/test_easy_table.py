@@ -16,8 +16,8 @@ from l2p.compare.auxiliary import unlimited
 from l2p.models import find_model
 from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED
-from l2p.run import run
-from l2p.task import Rows
+from l2p.run.run import run
+from l2p.task.rows import Rows
 
 N, D, PUBLIC = 4000, 8, 60
 BUDGET = Budget(3.0, 1e-6)

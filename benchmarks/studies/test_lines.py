@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.protectors.tunable import of_lines
+from l2p.protectors.learned.tunable import of_lines
 from meta_train.evaluation.resolved import resolve
 from meta_train.training import gradients
 from meta_train.training.starting_points import starting_point

@@ -13,14 +13,15 @@ import pytest
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
 from l2p.models import find_model
+from l2p.oracle.setup import Setup
 from l2p.privacy import Filter
 from l2p.privacy.budget import Budget
 from l2p.protectors import BaseRate, Stepwise
-from l2p.public_facts import Setup
 from l2p.queries.solve import minimise
-from l2p.run import Simulation, start
-from l2p.simulate import mean_loss, simulate, split, train_size
-from l2p.task import Rows, Task
+from l2p.run.run import Simulation, start
+from l2p.run.simulate import mean_loss, simulate, split, train_size
+from l2p.task.rows import Rows
+from l2p.task.task import Task
 from meta_train.tasks.synthetic import Synthetic, SyntheticClasses, SyntheticNumbers
 from meta_train.training.untrained import BUILDERS
 

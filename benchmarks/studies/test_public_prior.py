@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.protectors.warm_start import WarmStart
-from l2p.run import run
+from l2p.protectors.with_public_rows.warm_start import WarmStart
+from l2p.run.run import run
 from tests.protectors.test_public_prior import FILTER, LOGISTIC, TEST, D, rows_of, setup_of, table
 
 

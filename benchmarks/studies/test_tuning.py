@@ -10,10 +10,10 @@ import pytest
 from l2p.checkpoints import checkpoint, lookup
 from l2p.models import find_model
 from l2p.privacy.budget import Budget
-from l2p.privacy.sampling import Poisson
+from l2p.privacy.cost.sampling import Poisson
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import HandDesigned
-from l2p.task import Rows
+from l2p.task.rows import Rows
 from meta_train.evaluation import budgets, meta_test
 from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import evaluate

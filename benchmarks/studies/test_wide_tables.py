@@ -6,7 +6,7 @@ import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.protectors import conditioning
-from l2p.protectors.tunable import of_wide_tables
+from l2p.protectors.learned.tunable import of_wide_tables
 from meta_train.config import Addition
 from meta_train.training.loop import meta_train
 from tests.meta_train.training.test_wide_tables import WIDE

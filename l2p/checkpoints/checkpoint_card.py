@@ -1,12 +1,12 @@
 """The checkpoint card: names, ranges and figures on a checkpoint, checked before they are used (for the privacy card of
-a run see `l2p.privacy.card`)."""
+a run see `l2p.privacy.card.card`)."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from l2p.errors import InputError
-from l2p.json_fields import violation
+from l2p.base.errors import InputError
+from l2p.base.json_fields import violation
 from l2p.privacy.accountants import run_names
 from l2p.protectors.fields import MAX_STEPS
 

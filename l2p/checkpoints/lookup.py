@@ -5,6 +5,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, cast
 
+from l2p.base.errors import InputError
 from l2p.checkpoints.checkpoint import (
     Checkpoint,
     digest,
@@ -16,18 +17,17 @@ from l2p.checkpoints.checkpoint import (
 )
 from l2p.checkpoints.control import Control, control_of
 from l2p.checkpoints.folds import HoldOut, hold_out
-from l2p.checkpoints.method_name import MethodName, is_file, is_object
 from l2p.checkpoints.named import NamedProtector, at_rate, check_pure, describe, misfit, varied
 from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.own import import_protector
 from l2p.checkpoints.ranges import range_of
-from l2p.errors import InputError
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.budget import Budget
-from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import HandDesigned, Problem
-from l2p.protectors.tunable import with_tuned
+from l2p.protectors.learned.tunable import with_tuned
+from l2p.protectors.method_name import MethodName, is_file, is_object
+from l2p.run.protector import Protector
 
 #: A delta for methods that set themselves up for pure privacy, which do not read it.
 _ANY_DELTA = 1e-6

@@ -4,10 +4,10 @@ import importlib
 import os
 import sys
 
-from l2p.checkpoints.method_name import MethodName
-from l2p.errors import InputError
-from l2p.protector import Protector
+from l2p.base.errors import InputError
 from l2p.protectors.hand_designed import HandDesigned, Problem
+from l2p.protectors.method_name import MethodName
+from l2p.run.protector import Protector
 
 _HOW = "name a Protector, a class of one that takes no arguments, or a function that makes one of a Problem"
 
@@ -21,7 +21,7 @@ def import_protector(name: MethodName, problem: Problem) -> Protector:
       InputError: there is no such module or object, it fails, or it is no protector and makes none.
 
     >>> from l2p.privacy.budget import Budget
-    >>> name = MethodName.parse("l2p.protectors.gradient_descent:noisygd")
+    >>> name = MethodName.parse("l2p.protectors.by_hand.gradient_descent:noisygd")
     >>> import_protector(name, Problem(Budget(1.0, 1e-5))).num_steps
     50
     """

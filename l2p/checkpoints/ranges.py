@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from l2p.checkpoints.signal import epsilon_for, log_signal
+from l2p.oracle.setup import Setup
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
 from l2p.privacy.rounded import rounded
-from l2p.public_facts import Setup
 
 _ALL_THE_SAME = "the guarantee holds all the same, but accuracy may be poor."
 _SAID = {
@@ -37,7 +37,7 @@ def range_warnings(
     """Warnings if a protector is used outside the range that it was made for; none without a range.
 
     >>> from l2p.models import Logistic
-    >>> from l2p.privacy.filter import Filter
+    >>> from l2p.privacy.cap.filter import Filter
     >>> budget = Budget(1.0, 1e-5)
     >>> setup = Setup.create(Logistic(), budget.adjacency, Filter("gdp", budget).price_list(), 1000)
     >>> range_warnings({"num_features": [8, 104]}, setup, 20, budget)

@@ -9,23 +9,23 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from l2p.base.errors import InputError
 from l2p.checkpoints.control import CONTROL
 from l2p.checkpoints.named import NamedProtector, stand_in
 from l2p.checkpoints.ranges import range_warnings
-from l2p.errors import InputError
 from l2p.models import Model
+from l2p.oracle.setup import Setup
 from l2p.oracle.trace import Records, trace_of
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import Budget
-from l2p.privacy.envelope import rehearsed
+from l2p.privacy.cap.envelope import rehearsed
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cost.prices import PriceList, float32_down
 from l2p.privacy.events import Answered
-from l2p.privacy.filter import Filter
-from l2p.privacy.prices import PriceList, float32_down
 from l2p.privacy.units import check_unit
-from l2p.protector import Protector
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.task import Rows
+from l2p.run.protector import Protector
+from l2p.run.run import run
+from l2p.task.rows import Rows
 
 #: What a query is: its name and its mechanism.
 Kind = tuple[str, str]

@@ -9,7 +9,7 @@ from typing import cast
 
 from scipy.optimize import brentq
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.budget import Budget
 

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import struct
-from l2p.errors import InputError
-from l2p.privacy.sampling import Sampler, from_json
+from l2p.base import struct
+from l2p.base.errors import InputError
+from l2p.privacy.cost.sampling import Sampler, from_json
 from l2p.protectors import CLASSES
 from l2p.protectors.fields import kinds, misfit
 

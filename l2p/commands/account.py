@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 
 if TYPE_CHECKING:
     from l2p.privacy.budget import Budget
-    from l2p.privacy.card import Card
+    from l2p.privacy.card.card import Card
+    from l2p.privacy.cost.sampling import Sampler
     from l2p.privacy.fixed import Row
-    from l2p.privacy.sampling import Sampler
-    from l2p.schema import Schema
+    from l2p.tables.schema import Schema
 
 #: What no card shows, whatever holds.
 _NOT_SHOWN = (
@@ -99,7 +99,7 @@ class Account:
 
     def _price(self, path: Path) -> int:
         """Price a card and compare."""
-        from l2p.privacy.card import Card
+        from l2p.privacy.card.card import Card
 
         card = Card.from_json(path)
         report = _priced(card)
@@ -115,7 +115,7 @@ class Account:
         return 0 if report["holds"] else 1
 
     def _sampler(self) -> "Sampler":
-        from l2p.privacy.sampling import FixedSize, FullBatch, Poisson
+        from l2p.privacy.cost.sampling import FixedSize, FullBatch, Poisson
 
         if self.sampling_rate is not None and self.batch_size is not None:
             raise InputError(
@@ -148,7 +148,7 @@ class Account:
         return {"what": what, **given, **asked, "accountants": self._lines(budget, sampler)}
 
     def _lines(self, budget: "Budget", sampler: "Sampler") -> list[dict[str, Any]]:
-        from l2p.privacy import planning
+        from l2p.privacy.cap import planning
 
         if self.epsilon is None and self.accountant is None:
             rows = _rows_of_plan(cast(int, self.steps), cast(float, self.noise_multiplier), sampler, budget)
@@ -189,7 +189,8 @@ def _line(name: str, value: float | None, seconds: float, note: str) -> dict[str
 
 
 def _rows_of_plan(steps: int, noise_multiplier: float, sampler: "Sampler", budget: "Budget") -> "list[Row]":
-    from l2p.privacy import fixed, planning
+    from l2p.privacy import fixed
+    from l2p.privacy.cap import planning
 
     answered = planning.equal_steps(steps, noise_multiplier)
     return fixed.table(answered, sampler, budget.adjacency, budget.delta)
@@ -222,7 +223,7 @@ def _priced(card: "Card") -> dict[str, Any]:
 
 def _schema_beside(path: Path) -> "Schema | None":
     """The schema that a run wrote beside its card; None without one."""
-    from l2p.schema import Schema
+    from l2p.tables.schema import Schema
 
     beside = path.with_name("schema.json")
     return Schema.read(beside) if beside.is_file() else None
@@ -231,7 +232,7 @@ def _schema_beside(path: Path) -> "Schema | None":
 def _verify(card: "Card", report: dict[str, Any], schema: "Schema | None") -> None:
     """Add to the report what dp-accounting makes of the card's events, and what its protector says of it."""
     from l2p.privacy.independent import compose
-    from l2p.verification import verify
+    from l2p.release.verification import verify
 
     found = compose(card.filter(), card.answered(), card.adaptive_noise)
     bounds = math.isinf(found.error)
@@ -245,7 +246,8 @@ def _verify(card: "Card", report: dict[str, Any], schema: "Schema | None") -> No
 
 
 def _table(card: "Card") -> list[dict[str, Any]]:
-    from l2p.privacy import fixed, sampling
+    from l2p.privacy import fixed
+    from l2p.privacy.cost import sampling
 
     budget = card.budget
     rows = fixed.table(card.answered(), sampling.from_json(card.sampler), budget.adjacency, budget.delta)

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from l2p.checkpoints.method_name import MethodName
+from l2p.base.errors import InputError, NoResult
 from l2p.commands.warn import warn
-from l2p.errors import InputError, NoResult
 from l2p.privacy.accountants import run_names
-from l2p.table_options import TableOptions
+from l2p.protectors.method_name import MethodName
+from l2p.tables.table_options import TableOptions
 
 if TYPE_CHECKING:
     from l2p.checkpoints.named import NamedProtector
     from l2p.commands.declared import DeclaredTable
     from l2p.privacy.budget import Budget
-    from l2p.result import Result
-    from l2p.task import Rows
+    from l2p.release.result import Result
+    from l2p.task.rows import Rows
 
     Accountant = str
 else:
@@ -95,7 +95,6 @@ class Apply(TableOptions):
     def _run(self, held: contextlib.ExitStack) -> int:
         import jax  # imported late, so that the check of the folder answers at once
 
-        from l2p import api
         from l2p.checkpoints.defaults import default_protector
         from l2p.commands.declared import DeclaredTable
         from l2p.commands.dry_run import print_plan
@@ -103,6 +102,7 @@ class Apply(TableOptions):
         from l2p.compare.scores import metrics
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
+        from l2p.release import api
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = DeclaredTable.of(self.data, self.schema, self.model, self.format, self.on_invalid)
@@ -142,9 +142,9 @@ class Apply(TableOptions):
 
     def _admitted(self, declared: "DeclaredTable", protector: MethodName, budget: "Budget") -> "NamedProtector":
         """The protector, once for the whole command; neither public rows nor test rows are the private table."""
-        from l2p.admission import admit
         from l2p.compare import private_choice
-        from l2p.data.same_table import TEST, refuse_same
+        from l2p.release.admission import admit
+        from l2p.tables.same_table import TEST, refuse_same
 
         refuse_same(declared.files, self.public and list(self.public))
         refuse_same(declared.files, self.test and [self.test], TEST)
@@ -157,8 +157,8 @@ class Apply(TableOptions):
 
     def _test_rows(self, declared: "DeclaredTable", data: Any) -> "Rows | None":
         """The rows to score on, none of which is of the table to train on, which `data` is or stands for."""
-        from l2p.data.same_table import TEST, refuse_shared
-        from l2p.schema.stream import StreamedTable
+        from l2p.tables.same_table import TEST, refuse_shared
+        from l2p.tables.schema.stream import StreamedTable
 
         if self.test is None:
             return None
@@ -175,8 +175,8 @@ class Apply(TableOptions):
         """What training takes: a raw table with its schema, one that streams until `held` is left, or rows where it
         `chooses` among several runs."""
         from l2p.commands.streaming import streams, table_of
-        from l2p.data.same_table import refuse_equal
-        from l2p.task import Task
+        from l2p.tables.same_table import refuse_equal
+        from l2p.task.task import Task
 
         streaming = streams(self.stream, declared, self.rows, chooses, additive)
         if chooses:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from l2p.base.errors import InputError
 from l2p.compare.config import CompareConfig, parse_shard, read_fields
-from l2p.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)

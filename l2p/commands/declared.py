@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from l2p.api import known_rows, model_for, share_of
-from l2p.data.reading import Format
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import Model
-from l2p.result import Result
-from l2p.schema import Encoding, Schema, read_rows
-from l2p.schema.rows import blocks_of
-from l2p.task import Rows
+from l2p.release.api import known_rows, model_for, share_of
+from l2p.release.result import Result
+from l2p.tables.reading import Format
+from l2p.tables.schema import Encoding, Schema, read_rows
+from l2p.tables.schema.rows import blocks_of
+from l2p.task.rows import Rows
 
 OnInvalid = Literal["refuse", "null"]
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from l2p.api import private_train
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.figures import against_epsilon
 from l2p.compare.inputs import load_rows
 from l2p.compare.results import ACCURACY, LOSS, Estimate, Metric
 from l2p.compare.runner import compare
-from l2p.intake import shape_of
 from l2p.privacy.budget import Budget
-from l2p.simulate import split
+from l2p.release.api import private_train
+from l2p.run.simulate import split
+from l2p.task.checks import shape_of
 
 DATA = "digits:odd"
 #: `universal` as it would be had it never seen scikit-learn's digits.

@@ -4,13 +4,13 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 
 if TYPE_CHECKING:
     from l2p.checkpoints.named import NamedProtector
     from l2p.commands.declared import DeclaredTable
     from l2p.privacy.budget import Budget
-    from l2p.task import Rows
+    from l2p.task.rows import Rows
 
 _WIDTH, _LABEL = 80, 11
 
@@ -38,8 +38,8 @@ def print_plan(
     Raises:
       InputError: what the run itself would raise before it reads a row.
     """
-    from l2p.planned_run import known_public
-    from l2p.schema.rows import weights_in_words
+    from l2p.release.planned_run import known_public
+    from l2p.tables.schema.rows import weights_in_words
 
     unit, target = declared.schema.unit, declared.schema.target
     warnings, model = budget.warnings(), declared.model
@@ -77,8 +77,8 @@ def print_plan(
 
 def _ledger(path: Path, named: "NamedProtector", budget: "Budget", chooses: bool, unit: str | None) -> str:
     """What would be left; `InputError` if the run does not fit."""
-    from l2p.privacy.ledger import Cost, Ledger, total
-    from l2p.privacy.reservation import cost_of, not_enough
+    from l2p.privacy.ledger.ledger import Cost, Ledger, total
+    from l2p.privacy.ledger.reservation import cost_of, not_enough
 
     ledger = Ledger.open(path)
     ledger.check_unit(unit)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants import ledger_amounts
 from l2p.privacy.rounded import rounded
 
 if TYPE_CHECKING:
-    from l2p.privacy.ledger import Cost, Entry, Ledger
+    from l2p.privacy.ledger.ledger import Cost, Entry, Ledger
 
     Unit = str
 else:
@@ -43,8 +43,8 @@ class Create:
         """Write it."""
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
-        from l2p.privacy.ledger import Ledger
-        from l2p.privacy.reservation import limit_of
+        from l2p.privacy.ledger.ledger import Ledger
+        from l2p.privacy.ledger.reservation import limit_of
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         ledger = Ledger.create(self.file, self.name, budget, self.unit, limit_of(self.unit, budget))
@@ -64,7 +64,7 @@ class Show:
 
     def run(self) -> int:
         """Print it."""
-        from l2p.privacy.ledger import AMOUNTS, Ledger
+        from l2p.privacy.ledger.ledger import AMOUNTS, Ledger
 
         ledger = Ledger.open(self.file)
         entries = ledger.entries()
@@ -105,7 +105,7 @@ class Release:
                 f"releasing run {self.id} asserts that none of its queries was answered, and voids the guarantee if "
                 "one was; if you know that none was, add --no-query-was-answered."
             )
-        from l2p.privacy.ledger import Ledger
+        from l2p.privacy.ledger.ledger import Ledger
 
         ledger = Ledger.open(self.file)
         ledger.release(self.id, self.reason)
@@ -147,7 +147,7 @@ def _print_runs(ledger: "Ledger", entries: "list[Entry]") -> None:
 
 
 def _facts(ledger: "Ledger", entries: "list[Entry]") -> dict[str, Any]:
-    from l2p.privacy.ledger import total
+    from l2p.privacy.ledger.ledger import total
 
     counted = [entry.counted for entry in entries]
     held = [entry.counted for entry in entries if entry.state == "reserved"]

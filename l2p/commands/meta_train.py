@@ -4,7 +4,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from l2p.table_options import TableOptions
+from l2p.tables.table_options import TableOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

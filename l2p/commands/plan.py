@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, cast
 from l2p.commands.warn import warn
 
 if TYPE_CHECKING:
-    from l2p.plan import Forecast
-    from l2p.plan import Outlook as Found
+    from l2p.checkpoints.forecast import Forecast
+    from l2p.checkpoints.forecast import Outlook as Found
 
 NOISE = (
     "Noise is the standard deviation of the noise on the mean of all rows, each of norm at most 1, if the whole budget "
@@ -46,7 +46,7 @@ class Plan:
 
     def run(self) -> int:
         """Print what is known."""
-        from l2p.plan import plan
+        from l2p.checkpoints.forecast import plan
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 

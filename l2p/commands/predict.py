@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from l2p.errors import InputError, redacted, withheld
-from l2p.progress import Progress
-from l2p.table_options import TableOptions
+from l2p.base.errors import InputError, redacted, withheld
+from l2p.base.progress import Progress
+from l2p.tables.table_options import TableOptions
 
 if TYPE_CHECKING:
-    from l2p.data.reading import RawSource
-    from l2p.prediction.predictor import Predicted, Predictor
+    from l2p.release.prediction.predictor import Predicted, Predictor
+    from l2p.tables.reading import RawSource
 
 COLUMN = "prediction"
 
@@ -40,13 +40,13 @@ class Predict(TableOptions):
 
     def run(self) -> int:
         """Check what can be checked, then read, predict and write block by block."""
-        from l2p.data.reading.address import Address, is_address
-        from l2p.prediction.saved import load_model
+        from l2p.release.prediction.saved import load_model
+        from l2p.tables.reading.address import Address, is_address
 
         predictor = load_model(self.model)
         header = [COLUMN, *self._classes(predictor)]
         if is_address(self.out):
-            from l2p.prediction.to_table import write_table
+            from l2p.release.prediction.to_table import write_table
 
             source, address = predictor.opened(list(self.data), self.format), Address.parse(self.out)
             unread = write_table(predictor, source, address, header, Progress(total=source.about_rows()))
@@ -86,7 +86,7 @@ class Predict(TableOptions):
 
     def _classes(self, predictor: "Predictor") -> list[str]:
         """The names of the columns with probabilities."""
-        from l2p.schema.names import text_of
+        from l2p.tables.schema.names import text_of
 
         if not self.probabilities:
             return []
@@ -130,7 +130,7 @@ def _reported(found: Iterator["Predicted"], progress: Progress) -> Iterator["Pre
 
 def _of_class(value: Any) -> str:
     """A class as it was declared; empty for a row that cannot be read."""
-    from l2p.schema.names import text_of
+    from l2p.tables.schema.names import text_of
 
     return "" if value is None else text_of(value)
 

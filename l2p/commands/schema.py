@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from l2p.errors import InputError
-from l2p.table_options import TableOptions
+from l2p.base.errors import InputError
+from l2p.tables.table_options import TableOptions
 
 if TYPE_CHECKING:
-    from l2p.data.reading import RawSource
-    from l2p.schema import Schema
-    from l2p.schema.template import Sampled
+    from l2p.tables.reading import RawSource
+    from l2p.tables.schema import Schema
+    from l2p.tables.schema.template import Sampled
 
 _WIDTH = 100
 
@@ -43,11 +43,11 @@ class MakeSchema(TableOptions):
 
     def run(self) -> int:
         """Write it."""
-        from l2p.data.header import complaint_of_missing
-        from l2p.data.reading import open_table
-        from l2p.data.same_table import SAMPLE, refuse_same
-        from l2p.schema.file import as_text, to_json
-        from l2p.schema.template import sampled, template
+        from l2p.tables.header import complaint_of_missing
+        from l2p.tables.reading import open_table
+        from l2p.tables.same_table import SAMPLE, refuse_same
+        from l2p.tables.schema.file import as_text, to_json
+        from l2p.tables.schema.template import sampled, template
 
         if self.out.exists():
             raise InputError(f"the file {self.out} is there already, and may hold what you declared; name a new --out.")
@@ -84,8 +84,8 @@ class MakeSchema(TableOptions):
 
 def _refuse_own_rows(source: "RawSource", sample: "RawSource", schema: "Schema") -> None:
     """Refuse a sample that holds rows of the private table, both encoded by the schema that was made of it."""
-    from l2p.data.same_table import SAMPLE, refuse_shared
-    from l2p.schema import Encoding, read_rows
+    from l2p.tables.same_table import SAMPLE, refuse_shared
+    from l2p.tables.schema import Encoding, read_rows
 
     encoding = Encoding(schema)
     private = map(encoding.rows, source.blocks((*schema.features, schema.target.column)))

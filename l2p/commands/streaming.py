@@ -3,10 +3,10 @@
 import contextlib
 from typing import Literal
 
+from l2p.base.errors import InputError
+from l2p.base.progress import Progress
 from l2p.commands.declared import DeclaredTable
-from l2p.errors import InputError
-from l2p.progress import Progress
-from l2p.schema.stream import StreamedTable, is_large, streamed
+from l2p.tables.schema.stream import StreamedTable, is_large, streamed
 
 Stream = Literal["auto", "yes", "no"]
 

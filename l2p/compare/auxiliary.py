@@ -7,18 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import Model
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter, default_accountant
-from l2p.protector import Protector
+from l2p.privacy.cap.filter import Filter, default_accountant
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.geometry import PublicGeometry
-from l2p.protectors.stepwise import Stepwise
-from l2p.protectors.warm_start import NUM_DIRECTIONS, POWER, RIDGE, check_directions
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.task import Rows
+from l2p.protectors.stepwise.geometry import PublicGeometry
+from l2p.protectors.stepwise.stepwise import Stepwise
+from l2p.protectors.with_public_rows.warm_start import NUM_DIRECTIONS, POWER, RIDGE, check_directions
+from l2p.run.protector import Protector
+from l2p.run.run import run
+from l2p.task.rows import Rows
 
 
 @dataclasses.dataclass(frozen=True)

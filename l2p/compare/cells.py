@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from l2p.base.errors import InputError
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.results import Cell, Row
-from l2p.errors import InputError
 
 #: The facts that all cells of a comparison share: its settings and its data.
 FACTS = ("data", "model", "delta", "adjacency", "accountant", "aux", "table_sha256", "splits_sha256", "l2p")

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from l2p.errors import InputError
-from l2p.json_fields import checked
-from l2p.table_options import TableOptions
+from l2p.base.errors import InputError
+from l2p.base.json_fields import checked
+from l2p.tables.table_options import TableOptions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from l2p.models import Model
-from l2p.protector import Protector
-from l2p.protectors.tunable import around
-from l2p.public_facts import Setup
-from l2p.simulate import Divide, mean_loss, simulate, split
-from l2p.task import Rows
+from l2p.oracle.setup import Setup
+from l2p.protectors.learned.tunable import around
+from l2p.run.protector import Protector
+from l2p.run.simulate import Divide, mean_loss, simulate, split
+from l2p.task.rows import Rows
 
 #: Standard deviations of the search rounds: the first is around the method's own settings, later ones around the best
 #: so far.

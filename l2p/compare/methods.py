@@ -5,24 +5,24 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from l2p.base.errors import InputError
 from l2p.checkpoints.control import Control
 from l2p.checkpoints.folds import HoldOut
 from l2p.checkpoints.lookup import Method, look_up, resolve
-from l2p.checkpoints.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
 from l2p.checkpoints.named import NamedProtector
 from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
 from l2p.compare import hindsight, private_choice
 from l2p.compare.auxiliary import Auxiliary, unlimited
 from l2p.compare.public_part import WHOLE, Division
-from l2p.errors import InputError
 from l2p.models import Model
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
-from l2p.protector import Protector
+from l2p.privacy.cap.filter import Filter
 from l2p.protectors import HAND_DESIGNED
-from l2p.public_facts import Setup
-from l2p.task import Rows
+from l2p.protectors.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
+from l2p.run.protector import Protector
+from l2p.task.rows import Rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Settings chosen on the private rows and charged: METHOD:private, released or simulated for a comparison.
 
-A release is `l2p.tuning.private_tuning`; a comparison simulates it, cell by cell. A cell trains a random number of
-times, each time with randomly drawn settings and its own noise, and keeps the run with the best private score
+A release is `l2p.release.tuning.private_tuning`; a comparison simulates it, cell by cell. A cell trains a random number
+of times, each time with randomly drawn settings and its own noise, and keeps the run with the best private score
 (Papernot & Steinke 2022; Liu & Talwar 2019).
 """
 
@@ -15,27 +15,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import intake
-from l2p.admission import admit
+from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import Method, look_up
-from l2p.checkpoints.method_name import PRIVATE, MethodName
 from l2p.checkpoints.named import NamedProtector
 from l2p.compare.hindsight import CANDIDATES, SPREADS
-from l2p.errors import InputError
 from l2p.models import Model
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cost.selection import base_rho, total_epsilon
 from l2p.privacy.events import Answered
-from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Cost, Ledger
-from l2p.privacy.reservation import cost_of_best
-from l2p.privacy.selection import base_rho, total_epsilon
-from l2p.protector import Protector
-from l2p.protectors.tunable import around
-from l2p.public_facts import Setup
-from l2p.result import Result
-from l2p.simulate import Divide, simulate, split
-from l2p.task import Rows, RowSource, Task
-from l2p.tuning.private_tuning import (
+from l2p.privacy.ledger.ledger import Cost, Ledger
+from l2p.privacy.ledger.reservation import cost_of_best
+from l2p.protectors.learned.tunable import around
+from l2p.protectors.method_name import PRIVATE, MethodName
+from l2p.release.admission import admit
+from l2p.release.result import Result
+from l2p.release.tuning.private_tuning import (
     LAW,
     SCORE_ACCOUNTANT,
     SCORE_SHARE,
@@ -45,6 +41,12 @@ from l2p.tuning.private_tuning import (
     private_tuning,
     simulated_randomness,
 )
+from l2p.run.protector import Protector
+from l2p.run.simulate import Divide, simulate, split
+from l2p.task import checks
+from l2p.task.rows import Rows
+from l2p.task.sources import RowSource
+from l2p.task.task import Task
 
 #: Runs simulated at once. The last block of a seed is filled up to this size, so that only one size is compiled.
 BLOCK = 8
@@ -186,8 +188,8 @@ def release(
     """
     if kind is not None:
         check_kind(kind)
-    lines, _ = intake.shape_of(data.private if isinstance(data, Task) else data)
-    num_rows = intake.number_of_rows(lines, num_rows, budget)
+    lines, _ = checks.shape_of(data.private if isinstance(data, Task) else data)
+    num_rows = checks.number_of_rows(lines, num_rows, budget)
     base = named.for_rows(num_rows)
     candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
     options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}

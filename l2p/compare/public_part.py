@@ -7,12 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from l2p.base.errors import InputError
 from l2p.compare.config import CompareConfig
-from l2p.data.public_data import apart, on_card
-from l2p.errors import InputError
 from l2p.models import Model, Softmax
-from l2p.simulate import split, train_size
-from l2p.task import Rows, Task
+from l2p.run.simulate import split, train_size
+from l2p.tables.public_data import apart, on_card
+from l2p.task.rows import Rows
+from l2p.task.task import Task
 
 #: Share of the training rows that is public for two classes and for numbers, and rows per class for more classes.
 SHARE, PER_CLASS = 0.001, 2

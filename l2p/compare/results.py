@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 
 COLUMNS = (
     *("data", "model", "method", "epsilon", "delta", "adjacency", "accountant", "seed"),

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
+from l2p.base.errors import InputError, withheld
 from l2p.compare import cells, results
 from l2p.compare.config import CompareConfig
 from l2p.compare.default_methods import with_methods
 from l2p.compare.inputs import is_file, kind_of, load_rows, model_of, public_part, resolve_methods
 from l2p.compare.methods import ComparedMethod
 from l2p.compare.runs import scored_runs
-from l2p.errors import InputError, withheld
 from l2p.models import plain_name
 from l2p.privacy.accountants import run_names
-from l2p.privacy.card import versions
-from l2p.simulate import mean_loss, simulate, splits_digest
-from l2p.task import Rows
+from l2p.privacy.card.card import versions
+from l2p.run.simulate import mean_loss, simulate, splits_digest
+from l2p.task.rows import Rows
 
 
 def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: Sequence[Path] | None = None) -> None:

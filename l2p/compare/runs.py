@@ -10,16 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.base.errors import InputError
 from l2p.compare import private_choice, results
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import kind_of, model_of
 from l2p.compare.methods import ComparedMethod, PreparedMethod
 from l2p.compare.scores import area_under_curve
-from l2p.errors import InputError
 from l2p.models import Model
 from l2p.privacy.budget import Budget
-from l2p.simulate import Outcome, mean_loss, score, simulate, split
-from l2p.task import Rows
+from l2p.run.simulate import Outcome, mean_loss, score, simulate, split
+from l2p.task.rows import Rows
 
 
 def scored_runs(

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.data.bounds import Interval
-from l2p.errors import withheld
+from l2p.base.errors import withheld
 from l2p.models import Model
-from l2p.simulate import mean_loss
-from l2p.task import Rows
+from l2p.run.simulate import mean_loss
+from l2p.tables.bounds import Interval
+from l2p.task.rows import Rows
 
 
 @withheld("scoring rows")

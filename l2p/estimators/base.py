@@ -11,9 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data  # pyrefly: ignore
 
-from l2p.api import private_train
-from l2p.data.same_table import refuse_same
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.estimators.messages import (
     DEFAULT_BOUNDS,
     NothingLearnedWarning,
@@ -24,9 +22,11 @@ from l2p.estimators.messages import (
 )
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.learned import IDLE
-from l2p.privacy.ledger import Ledger
-from l2p.schema import Schema
-from l2p.schema.declaring import is_pair
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.release.api import private_train
+from l2p.tables.same_table import refuse_same
+from l2p.tables.schema import Schema
+from l2p.tables.schema.declaring import is_pair
 
 #: Delta unless another is given; below 1 / N for the rows that it is refused for otherwise.
 DEFAULT_DELTA = 1e-5

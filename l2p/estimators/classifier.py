@@ -8,14 +8,14 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from l2p.base.errors import InputError
 from l2p.checkpoints.defaults import UNIVERSAL
-from l2p.errors import InputError
 from l2p.estimators.base import PrivateEstimator
 from l2p.estimators.messages import present_labels, unreadable_rows
 from l2p.models.softmax import Softmax
-from l2p.privacy.ledger import Ledger
-from l2p.schema import Schema
-from l2p.schema.columns import as_array
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.tables.schema import Schema
+from l2p.tables.schema.columns import as_array
 
 
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):

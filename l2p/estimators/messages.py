@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from l2p.errors import InputError, alone
+from l2p.base.errors import InputError, alone
 
 #: Where neither bounds nor a schema are given, all numbers count as lying between these, which do not depend on rows.
 #: Numbers that are standardised by public means and deviations mostly do; others are clipped.

@@ -9,8 +9,8 @@ from sklearn.base import RegressorMixin
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.estimators.base import PrivateEstimator
 from l2p.estimators.messages import DEFAULT_BOUNDS, unreadable_rows, warn_of_default_bounds
-from l2p.privacy.ledger import Ledger
-from l2p.schema import Schema
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.tables.schema import Schema
 
 
 class PrivateRegressor(RegressorMixin, PrivateEstimator):

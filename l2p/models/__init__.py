@@ -1,6 +1,6 @@
 """Models: the loss of one row, over a flat parameter vector, one model per file."""
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models.base import INTERCEPT_COLUMN, MIN_NORM, Model
 from l2p.models.linear import GeneralizedLinear
 from l2p.models.logistic import Logistic

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.errors import InputError
-from l2p.features import FeatureMap
-from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, row_by_row, weighed
-from l2p.task import Rows, in_blocks
+from l2p.base.errors import InputError
+from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, coefficients, row_by_row, weighed
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows, in_blocks
 
 #: Value of the constant column that carries the intercept. At 1/2 it adds
 #: little to a row's norm, so per-row clipping leaves more of the features.
@@ -241,8 +241,8 @@ class Model(abc.ABC):
             params, rows, features, lambda norms: jnp.minimum(1.0, clip_norm / jnp.maximum(norms, MIN_NORM))
         )
 
-    # Sums for releases. A row's contribution depends only on that row and on public facts (`l2p.fixed_point`). These
-    # defaults compute one row at a time; models with a closed form go block by block.
+    # Sums for releases. A row's contribution depends only on that row and on public facts (`l2p.task.exact_sums`).
+    # These defaults compute one row at a time; models with a closed form go block by block.
 
     def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
         """`scaled_gradient_sum` [p] over a block, each row clipped to L2 norm `bound`: exact, with float64 enabled."""

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.compiled import as_one
-from l2p.features import FeatureMap
-from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, joined
+from l2p.base.compiled import as_one
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
-from l2p.task import Rows
+from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, coefficients, joined
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 
 #: Standard deviation of margins around the base rate's, once features say a little, over `typical_margin`.
 SPREAD = 0.25

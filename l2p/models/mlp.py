@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.features import FeatureMap
-from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, joined, numbers, room
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt, softplus
-from l2p.task import Rows
+from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, joined, numbers, room
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 
 #: The hidden layer's weights are its params times this. Both layers share one clipping norm and one step size; with
 #: this scale their gradients have about the same norm (0.45 and 0.58 at the start on IPUMS-BR).

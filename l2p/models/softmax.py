@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.features import FeatureMap
-from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients, joined, numbers
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt
-from l2p.task import Rows
+from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, coefficients, joined, numbers
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.features import FeatureMap
-from l2p.fixed_point import Lines
 from l2p.models.base import INTERCEPT_COLUMN, Factor, safe_sqrt
 from l2p.models.linear import GeneralizedLinear
-from l2p.task import Rows
+from l2p.task.exact_sums import Lines
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
-from l2p.compiled import as_one
-from l2p.fixed_point import ExactSum
+from l2p.base.compiled import as_one
 from l2p.oracle.pricing import decide
 from l2p.oracle.readers import Reader
+from l2p.oracle.setup import Setup
 from l2p.oracle.terms import ANYTHING, Terms
+from l2p.privacy.cap.spending import Spending
+from l2p.privacy.cost.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.events import Answered
-from l2p.privacy.noise import GRID_STEPS, Batch, Noise
-from l2p.privacy.sampling import FullBatch, PermutationEpochs
-from l2p.privacy.spending import Spending
-from l2p.public_facts import Setup
 from l2p.queries.base import Query
+from l2p.task.exact_sums import ExactSum
+from l2p.task.noise import GRID_STEPS, Batch, Noise
 
 
 class Oracle:
@@ -25,7 +25,7 @@ class Oracle:
     In `init` a query reads every row. In a step each query reads a batch of its own, drawn by the accountant's sampler,
     because amplification is proved per query; the queries of a permutation epoch's step share their batch.
 
-    In a release sums are exact (`l2p.fixed_point`).
+    In a release sums are exact (`l2p.task.exact_sums`).
 
     Attributes:
       setup: the public facts.

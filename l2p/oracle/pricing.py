@@ -7,12 +7,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from l2p.compiled import as_one
+from l2p.base.compiled import as_one
+from l2p.oracle.setup import Setup
+from l2p.privacy.cap.spending import Spending
+from l2p.privacy.cost.sampling import PermutationEpochs
 from l2p.privacy.events import Event
-from l2p.privacy.sampling import PermutationEpochs
-from l2p.privacy.spending import Spending
 from l2p.privacy.units import over_unit
-from l2p.public_facts import Setup
 
 #: Noise is a multiple of the bound on one row. Outside this range that product may underflow, or the sum overflow, in
 #: float32, and the answer would carry no noise; such queries are refused.

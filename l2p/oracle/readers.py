@@ -9,14 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.errors import InputError
-from l2p.features import FeatureMap
-from l2p.fixed_point import ExactSum, Lines, picked, raw_lines
+from l2p.base.errors import InputError
+from l2p.oracle.sums import BlockSum, add_lines
 from l2p.privacy import class_weights
-from l2p.privacy.noise import Batch
 from l2p.queries.base import Query
-from l2p.sums import BlockSum, add_lines
-from l2p.task import PassRows, RemoteRows, Rows, RowSource, null_invalid
+from l2p.queries.pass_descent import PassRows
+from l2p.task.exact_sums import ExactSum, Lines, picked, raw_lines
+from l2p.task.feature_map import FeatureMap
+from l2p.task.noise import Batch
+from l2p.task.rows import Rows, null_invalid
+from l2p.task.sources import RemoteRows, RowSource
 
 
 class Reader(abc.ABC):

@@ -3,12 +3,12 @@
 import dataclasses
 from collections.abc import Sequence
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
+from l2p.oracle.setup import Setup
 from l2p.privacy import class_weights
 from l2p.privacy.events import Event
-from l2p.public_facts import Setup
 from l2p.queries.base import Query
-from l2p.task import Rows
+from l2p.task.rows import Rows
 
 
 @dataclasses.dataclass(frozen=True)

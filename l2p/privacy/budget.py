@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.events import Adjacency
 
 #: Outside this range a guarantee is too strict to allow any run, or too weak to mean anything.

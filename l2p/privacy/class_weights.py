@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 
 
 def shares(weights: Sequence[float]) -> jax.Array:

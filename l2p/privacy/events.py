@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from l2p import struct
+from l2p.base import struct
 
 
 class Adjacency(enum.StrEnum):

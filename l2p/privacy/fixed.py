@@ -1,18 +1,18 @@
 """Guarantees of runs with noise FIXED beforehand: epsilon at delta of a finished trace, by each accountant.
 
-Filters (`l2p.privacy.filter`) hold whatever the noise depended on. These epsilons hold only if the noise of every query
-and the number of queries were fixed before the run, or for a plan; for the same trace they are lower.
+Filters (`l2p.privacy.cap.filter`) hold whatever the noise depended on. These epsilons hold only if the noise of every
+query and the number of queries were fixed before the run, or for a plan; for the same trace they are lower.
 """
 
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants import every
 from l2p.privacy.accountants.base import Accountant, FixedTrace
+from l2p.privacy.cost.sampling import Sampler
 from l2p.privacy.events import Adjacency, Answered
-from l2p.privacy.sampling import Sampler
 
 
 class Row(NamedTuple):
@@ -47,7 +47,7 @@ def epsilon(name: str, answered: Sequence[Answered], sampler: Sampler, adjacency
     Raises:
       InputError: the accountant has no theorem for this trace.
 
-    >>> from l2p.privacy.sampling import FullBatch
+    >>> from l2p.privacy.cost.sampling import FullBatch
     >>> round(epsilon("gdp", [Answered(1, "gaussian", 500.0)] * 50, FullBatch(), Adjacency.ZERO_OUT, 1e-8), 4)
     0.0637
     """
@@ -57,7 +57,7 @@ def epsilon(name: str, answered: Sequence[Answered], sampler: Sampler, adjacency
 def table(answered: Sequence[Answered], sampler: Sampler, adjacency: Adjacency, delta: float) -> list[Row]:
     """Certificates of all accountants for this trace, as if its noise had been fixed, with their running times.
 
-    >>> from l2p.privacy.sampling import FullBatch
+    >>> from l2p.privacy.cost.sampling import FullBatch
     >>> rows = table([Answered(1, "gaussian", 500.0)] * 50, FullBatch(), Adjacency.ZERO_OUT, 1e-8)
     >>> [(row.name, round(row.epsilon, 3)) for row in rows if row.epsilon is not None and row.valid_for_adaptive]
     [('gdp', 0.064), ('zcdp', 0.068), ('rdp_planned', 0.068), ('ctcdp', 0.086)]

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from l2p.errors import InputError
-from l2p.privacy import convert
+from l2p.base.errors import InputError
 from l2p.privacy.accountants import find
 from l2p.privacy.accountants.base import FixedTrace
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs, Poisson
 from l2p.privacy.events import PURE, Adjacency, Answered
-from l2p.privacy.filter import Filter
-from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent

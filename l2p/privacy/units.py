@@ -1,7 +1,7 @@
 """Prices for a guarantee that protects whole units, such as people with several rows each.
 
-A unit has at most k rows that count (`l2p.schema.units` says which). Neighbours differ in all rows of one unit, so
-their sums of contributions of at most C differ by at most k C where the unit's rows are nulled, added or removed: at
+A unit has at most k rows that count (`l2p.tables.schema.units` says which). Neighbours differ in all rows of one unit,
+so their sums of contributions of at most C differ by at most k C where the unit's rows are nulled, added or removed: at
 most k terms leave or enter. Where one unit takes the place of another, at most k leave and at most k enter: 2 k C.
 That is k times the sensitivity to one row under each adjacency, whatever the k rows have in common. So noise of m times
 the sensitivity to one row is noise of m / k times that to a unit, and a Gaussian sum costs what one of noise multiplier
@@ -18,10 +18,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants import find
-from l2p.privacy.prices import UP, PriceList, float32_up
-from l2p.privacy.sampling import FullBatch
+from l2p.privacy.cost.prices import UP, PriceList, float32_up
+from l2p.privacy.cost.sampling import FullBatch
 
 #: Beyond this many rows of a unit nothing is left of any budget that is worth planning with.
 MAX_ROWS = 2**20
@@ -55,7 +55,7 @@ def for_units(price_list: PriceList, max_rows: int) -> PriceList:
     """Prices of Gaussian sums whose noise multiplier is over the sensitivity to one row, for units of `max_rows` rows.
 
     >>> from l2p.privacy.budget import Budget
-    >>> from l2p.privacy.filter import Filter
+    >>> from l2p.privacy.cap.filter import Filter
     >>> rows = Filter("gdp", Budget(1.0, 1e-6)).price_list()
     >>> round(float(for_units(rows, 3).noise_multiplier(0.1) / rows.noise_multiplier(0.1)), 4)
     3.0

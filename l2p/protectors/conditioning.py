@@ -6,8 +6,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from l2p.compiled import as_one
-from l2p.public_facts import Setup
+from l2p.base.compiled import as_one
+from l2p.oracle.setup import Setup
 
 #: The range of log(mu N) for polynomials and the networks beside them, which most protectors were meta-trained on: mu N
 #: from 2 to 6,000. Curves have `KNOT_RANGE`.

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
-from l2p.protector import Protector
+from l2p.run.protector import Protector
 
 #: A placeholder for a table's size while only names and options are checked.
 ANY_ROWS = 10_000

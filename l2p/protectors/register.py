@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from l2p.privacy.events import Adjacency
-from l2p.protector import Protector
 from l2p.protectors.hand_designed import HandDesigned, Problem
+from l2p.run.protector import Protector
 
 #: Methods that need no checkpoint, by name, as `l2p protectors` lists them and every command takes them.
 HAND_DESIGNED: dict[str, HandDesigned] = {}

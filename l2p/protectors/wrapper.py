@@ -1,9 +1,9 @@
 """Base of protectors that run another one and have its public properties."""
 
 from l2p.models import Model
-from l2p.privacy.sampling import Sampler
-from l2p.protector import Protector
-from l2p.task import Rows
+from l2p.privacy.cost.sampling import Sampler
+from l2p.run.protector import Protector
+from l2p.task.rows import Rows
 
 
 class ProtectorWrapper(Protector):

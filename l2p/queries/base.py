@@ -7,15 +7,15 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p.compiled import as_one
-from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, dtype_of, weighed
+from l2p.base.compiled import as_one
 from l2p.privacy.events import Adjacency, Event
-from l2p.privacy.noise import Noise
-from l2p.task import Rows
+from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, dtype_of, weighed
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
 
 
 class Query(abc.ABC):
-    """A noised aggregate of rows. Concrete queries are `l2p.struct` dataclasses.
+    """A noised aggregate of rows. Concrete queries are `l2p.base.struct` dataclasses.
 
     `contributions` followed by `limit` is its readable definition; `add` may compute the same sum faster, and `exact`
     is the sum that a release forms. A non-additive query defines only `add`, over all rows at once, or `answer`. Only
@@ -35,7 +35,7 @@ class Query(abc.ABC):
       is_plain_sum: whether what is noised is the sum itself, with Gaussian noise, so that k rows move it by at most k
         times as far as one; the only queries that protect units of several rows (`l2p.privacy.units`).
       is_gradient: whether it is a sum of gradients of the loss, whose answers show whether rows keep saying the same
-        (`l2p.learned`).
+        (`l2p.release.learned`).
       weighed: whether a row counts as much as its class where classes have weights (`l2p.privacy.class_weights`): in
         what a loss is made of, not in what describes rows.
       in_trace: whether the trace keeps its answers, for what is done with a model after the run.

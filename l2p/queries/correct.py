@@ -5,11 +5,11 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.fixed_point import Lines, Whole
+from l2p.base import struct
 from l2p.models import Model
 from l2p.queries.base import Query
-from l2p.task import Rows
+from l2p.task.exact_sums import Lines, Whole
+from l2p.task.rows import Rows
 
 
 @struct.dataclass

@@ -5,14 +5,14 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.fixed_point import ExactSum, value_of
+from l2p.base import struct
 from l2p.models import GeneralizedLinear
 from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import GRID_STEPS, Noise
 from l2p.queries.base import Query, positive, within
 from l2p.queries.shrunk import shrunk
-from l2p.task import Rows
+from l2p.task.exact_sums import ExactSum, value_of
+from l2p.task.noise import GRID_STEPS, Noise
+from l2p.task.rows import Rows
 
 # Margins for float32 rounding: of a product of a few factors, and of one step of a recursion of positive terms.
 _ROUNDING, _PER_ROUND = 2.0**-18, 2.0**-22
@@ -22,13 +22,13 @@ _ROUNDING, _PER_ROUND = 2.0**-18, 2.0**-22
 class Descent(Query):
     """Result of gradient descent on the mean loss of shrunk rows plus ridge/2 ||params||^2, with Gaussian noise.
 
-    Sensitivity (Zhang, Zheng, Mou & Wang 2017; `l2p.privacy.sensitivity` has the same in float64, for any steps). Two
-    runs on neighbours are moved apart by at most L eta / N in a step, L = lipschitz * norm_bound, where a row leaves or
-    enters, and by twice that where it is replaced; the regulariser moves both alike. A step with eta <= 2 / beta brings
-    no two points further apart, beta = smoothness * norm_bound^2 + ridge, and stretches their distance by at most
-    max(1 - ridge eta, eta beta - 1). So the sensitivity is L eta / N times the sum of powers of that factor: T without
-    a ridge, at most 1 / (ridge eta) with one. N is a public divisor, so this also covers `add_remove`, for tables of at
-    most N rows.
+    Sensitivity (Zhang, Zheng, Mou & Wang 2017; `l2p.privacy.sensitivity.sensitivity` has the same in float64, for any
+    steps). Two runs on neighbours are moved apart by at most L eta / N in a step, L = lipschitz * norm_bound, where a
+    row leaves or enters, and by twice that where it is replaced; the regulariser moves both alike. A step with eta <= 2
+    / beta brings no two points further apart, beta = smoothness * norm_bound^2 + ridge, and stretches their distance by
+    at most max(1 - ridge eta, eta beta - 1). So the sensitivity is L eta / N times the sum of powers of that factor: T
+    without a ridge, at most 1 / (ridge eta) with one. N is a public divisor, so this also covers `add_remove`, for
+    tables of at most N rows.
 
     Attributes:
       model: with finite lipschitz and smoothness (static).

@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from l2p import struct
-from l2p.compiled import as_one
-from l2p.features import FeatureMap
-from l2p.fixed_point import MARGIN, ExactSum, Lines, Whole, value_of
+from l2p.base import struct
+from l2p.base.compiled import as_one
 from l2p.models import MIN_NORM, Model
 from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import Noise
 from l2p.queries.base import Query, positive, within
-from l2p.task import Rows
+from l2p.task.exact_sums import MARGIN, ExactSum, Lines, Whole, value_of
+from l2p.task.feature_map import FeatureMap
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
 
 
 @struct.dataclass

@@ -5,12 +5,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.features import FeatureMap
-from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, numbers
+from l2p.base import struct
 from l2p.models.base import safe_sqrt
 from l2p.queries.base import Query, positive, within
-from l2p.task import Rows
+from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, numbers
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 
 
 @struct.dataclass

@@ -5,10 +5,10 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.fixed_point import COEFFICIENT_BITS, Lines, Whole, coefficients
+from l2p.base import struct
 from l2p.queries.base import Query, positive, within
-from l2p.task import Rows
+from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, coefficients
+from l2p.task.rows import Rows
 
 
 @struct.dataclass

@@ -9,9 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import struct
-from l2p.features import FeatureMap
-from l2p.fixed_point import (
+from l2p.base import struct
+from l2p.models import INTERCEPT_COLUMN
+from l2p.privacy.events import Adjacency
+from l2p.queries.base import Query, limit_norm, positive, within
+from l2p.queries.gradient import MAX_BOUNDS, rounding
+from l2p.queries.shrunk import shrunk
+from l2p.task.exact_sums import (
     COEFFICIENT_BITS,
     MARGIN,
     ExactSum,
@@ -23,13 +27,9 @@ from l2p.fixed_point import (
     value_of,
     weighed,
 )
-from l2p.models import INTERCEPT_COLUMN
-from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import Noise
-from l2p.queries.base import Query, limit_norm, positive, within
-from l2p.queries.gradient import MAX_BOUNDS, rounding
-from l2p.queries.shrunk import shrunk
-from l2p.task import Rows
+from l2p.task.feature_map import FeatureMap
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
 
 
 def folded(matrix: jax.Array) -> jax.Array:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
+from l2p.base import struct
 from l2p.models import GeneralizedLinear
 
 _MAX_ITERATIONS = 200

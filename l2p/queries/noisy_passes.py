@@ -10,17 +10,17 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.errors import InputError
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.models import GeneralizedLinear
+from l2p.privacy.cost.strong_sampling import noise_ratio
 from l2p.privacy.events import Adjacency, Event
-from l2p.privacy.noise import GRID_STEPS, Noise
-from l2p.privacy.passes import Passes
-from l2p.privacy.strong_sampling import noise_ratio
+from l2p.privacy.sensitivity.passes import Passes
 from l2p.queries.base import Query, within
 from l2p.queries.pass_descent import check_adjacency, check_classes
 from l2p.queries.rows_in_order import Matrix, all_passes, gradient_sum, orders, projected, shrunk_rows
-from l2p.task import Rows
+from l2p.task.noise import GRID_STEPS, Noise
+from l2p.task.rows import Rows
 
 _ROUNDING = 2.0**-18
 
@@ -100,9 +100,9 @@ class NoisyPasses(Query):
 class SampledPasses(Query):
     """Last iterate of SGD on fresh random batches with Gaussian noise in each sum (Bassily, Smith & Thakurta 2014).
 
-    (epsilon, delta)-private as a whole for a replaced row, by `l2p.privacy.strong_sampling`; a nulled row is a case of
-    that. Batches are drawn without replacement, afresh in each step: amplification by sampling does not hold for a
-    permutation, which Wu et al. (2017) use.
+    (epsilon, delta)-private as a whole for a replaced row, by `l2p.privacy.cost.strong_sampling`; a nulled row is a
+    case of that. Batches are drawn without replacement, afresh in each step: amplification by sampling does not hold
+    for a permutation, which Wu et al. (2017) use.
 
     Attributes:
       loss, start, num_classes, norm_bound: as in `NoisyPasses`.

@@ -5,14 +5,14 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.errors import InputError
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.models import GeneralizedLinear
 from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import GRID_STEPS, Noise
 from l2p.queries.base import Query, limit_norm, positive, within
 from l2p.queries.shrunk import shrunk
-from l2p.task import Rows
+from l2p.task.noise import GRID_STEPS, Noise
+from l2p.task.rows import Rows
 
 # Margin for float32 rounding of a product of a few factors.
 _ROUNDING = 2.0**-18

@@ -1,27 +1,52 @@
 """Bolt-on private SGD: passes over the rows without noise, and noise added once to their result (Wu et al. 2017)."""
 
+import abc
 import math
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from l2p import struct
-from l2p.errors import InputError
-from l2p.fixed_point import ExactSum, value_of
-from l2p.models import GeneralizedLinear
-from l2p.privacy import objective
+from l2p.base import struct
+from l2p.base.errors import InputError
+from l2p.models import GeneralizedLinear, Model
+from l2p.privacy.cost.prices import float32_up
 from l2p.privacy.events import Adjacency, Event
-from l2p.privacy.noise import GRID_STEPS, Noise
-from l2p.privacy.passes import Passes
-from l2p.privacy.prices import float32_up
+from l2p.privacy.sensitivity import objective
+from l2p.privacy.sensitivity.passes import Passes
 from l2p.queries.base import Query, within
 from l2p.queries.rows_in_order import Matrix, all_passes, gradient_sum, one_pass, orders, projected, shrunk_rows
-from l2p.task import PassRows, Rows
+from l2p.task.exact_sums import ExactSum, value_of
+from l2p.task.noise import GRID_STEPS, Noise
+from l2p.task.rows import Rows
+from l2p.task.sources import RemoteRows
 
 # Margin for the float32 rounding of a product of a few factors.
 _ROUNDING = 2.0**-18
 MECHANISMS = ("gaussian", "gamma", "objective")
+
+
+class PassRows(RemoteRows):
+    """Rows on a machine that takes the passes of stochastic gradient descent over them, and adds nothing up."""
+
+    solves: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def check(self, protector: object, model: Model) -> None:
+        """Refuse, before anything is read, a protector or a model of which this machine cannot answer every query.
+
+        Raises:
+          InputError: it cannot.
+        """
+
+    @abc.abstractmethod
+    def passes(self, query: "PassDescent", order: jax.Array) -> np.ndarray:
+        """`PassDescent.result` f64[p], without noise, with the rows in this order i32[k, T / k * b]."""
+
+    def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:
+        raise TypeError("these rows are passed over, and not added up.")
 
 
 @struct.dataclass
@@ -29,8 +54,8 @@ class PassDescent(Query):
     """Result of stochastic gradient descent on shrunk rows plus ridge/2 ||params||^2, with noise added once.
 
     For every order of the rows, which does not depend on them, nulling a row moves each one-vs-rest problem's result by
-    at most L times the sensitivity of `plan` (`l2p.privacy.passes`), L = lipschitz * norm_bound, and replacing it by
-    twice that. N is public and the order covers all N lines, so `add_remove` is refused.
+    at most L times the sensitivity of `plan` (`l2p.privacy.sensitivity.passes`), L = lipschitz * norm_bound, and
+    replacing it by twice that. N is public and the order covers all N lines, so `add_remove` is refused.
 
     Noise is `gaussian`, on all K problems together, where one row moves the result by sqrt(K) times as far; or `gamma`,
     each problem's own, with epsilon / K each, where the lengths of the K moves add up; or `objective`, Gaussian noise

@@ -6,16 +6,16 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
+from l2p.base import struct
 from l2p.models import GeneralizedLinear
-from l2p.privacy import objective
 from l2p.privacy.events import Adjacency, Event
-from l2p.privacy.noise import Noise
-from l2p.privacy.objective import Calibration
+from l2p.privacy.sensitivity import objective
+from l2p.privacy.sensitivity.objective import Calibration
 from l2p.queries.base import Query, positive, within
 from l2p.queries.newton import Objective, minimize
 from l2p.queries.shrunk import shrunk
-from l2p.task import Rows
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
 
 # A minimiser counts as exact if the gradient there is at most this share of the noise. A simulation adds N gradients in
 # float32, each at most a bound long, so the gradient may be longer by this many bounds per row.
@@ -28,9 +28,9 @@ _ROUNDING = 2.0**-20
 class PerturbedMinimum(Query):
     """The minimiser of the summed loss of shrunk rows, plus Delta/2 ||params||^2, plus Gaussian noise times params.
 
-    (epsilon, delta)-DP as a whole, by `l2p.privacy.objective`, which computes Delta and the noise. Every coordinate is
-    regularised, including the intercept's. The theorem is about the exact minimiser: if the gradient is not far below
-    the noise, the answer is NaN, and `private_train` withholds it.
+    (epsilon, delta)-DP as a whole, by `l2p.privacy.sensitivity.objective`, which computes Delta and the noise. Every
+    coordinate is regularised, including the intercept's. The theorem is about the exact minimiser: if the gradient is
+    not far below the noise, the answer is NaN, and `private_train` withholds it.
 
     Attributes:
       model: with finite lipschitz and smoothness (static).

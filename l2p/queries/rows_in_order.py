@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from l2p.models import GeneralizedLinear
-from l2p.privacy.noise import Noise
-from l2p.privacy.passes import Passes
+from l2p.privacy.sensitivity.passes import Passes
 from l2p.queries.shrunk import shrunk
-from l2p.task import Rows
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
 
 #: Matrix f[p, K] of params, one column for each one-vs-rest problem.
 Matrix = jax.Array

@@ -6,14 +6,14 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.errors import InputError
-from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, numbers, value_of
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.models import Model
 from l2p.privacy.events import Adjacency, Event
-from l2p.privacy.noise import Noise
 from l2p.queries.base import Query, positive, within
-from l2p.task import Rows
+from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Lines, Whole, numbers, value_of
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
 
 #: Noise distributions whose price for selections is proved.
 SELECTION_NOISE = ("gumbel", "exponential")

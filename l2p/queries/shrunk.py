@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from l2p.models import INTERCEPT_COLUMN
 from l2p.queries.base import limit_norm
-from l2p.task import Rows
+from l2p.task.rows import Rows
 
 
 def shrunk(rows: Rows, norm_bound: jax.Array) -> tuple[jax.Array, jax.Array]:

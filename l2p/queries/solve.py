@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from l2p import struct
-from l2p.fixed_point import ExactSum, value_of
+from l2p.base import struct
 from l2p.models import GeneralizedLinear, Hinge, HuberSVM, Model
 from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import Noise
 from l2p.queries.base import Query
 from l2p.queries.newton import Objective, minimize
-from l2p.task import Rows
+from l2p.task.exact_sums import ExactSum, value_of
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
 
 #: Keeps the Hessian invertible where features are collinear; too small to change a test accuracy.
 RIDGE = 1e-6

@@ -5,12 +5,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.fixed_point import COEFFICIENT_BITS, ExactSum, Lines, Whole, dtype_of, numbers
+from l2p.base import struct
 from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import Noise
 from l2p.queries.base import Query
-from l2p.task import Rows
+from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Lines, Whole, dtype_of, numbers
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
 
 
 @struct.dataclass

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from l2p.errors import InputError
-from l2p.json_fields import checked
+from l2p.base.errors import InputError
+from l2p.base.json_fields import checked
 from meta_train.config import fields
 from meta_train.config.base import KIND, MetaConfig
 from meta_train.config.kinds.class_pairs import ClassPairs

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from meta_train.config import fields
 from meta_train.config.bands import BANDS
 from meta_train.config.checks import refuse

@@ -3,7 +3,7 @@
 import math
 from typing import Any, Never
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 
 
 def refuse(part: Any, field: str, why: str) -> Never:

@@ -5,9 +5,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from l2p.data.own import is_own
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import Model, find_model, plain_name
+from l2p.tables.own import is_own
 from meta_train.config.bands import BANDS
 from meta_train.config.checks import check_counts, check_positive, refuse
 from meta_train.tasks.family import Family

@@ -169,7 +169,7 @@ class AddedDescent(Descent):
 
     Attributes:
       tunes: "wide": what curves add for wide tables alone, so that runs on all others stay as they are; or "line":
-        those of steps along the line (`l2p.protectors.line`).
+        those of steps along the line (`l2p.protectors.learned.line`).
     """
 
     tunes: str = "wide"

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
-from l2p.data.own import is_own
+from l2p.tables.own import is_own
 from meta_train.config.checks import refuse
 from meta_train.config.drawn import ALL_FRESH, Shape, Tasks, check_rates, of_shapes
 from meta_train.tasks.family import Family

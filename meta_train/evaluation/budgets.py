@@ -15,19 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import brentq
 
-from l2p import struct
-from l2p.data import Kind
-from l2p.errors import InputError
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.models import Model
+from l2p.oracle.setup import Setup
 from l2p.privacy.accountants import find
 from l2p.privacy.budget import MAX_EPSILON, MIN_EPSILON, Budget
+from l2p.privacy.cap.filter import Filter, price_list_for_mu
+from l2p.privacy.cost.prices import PriceList
+from l2p.privacy.cost.sampling import FullBatch, Poisson, Sampler
 from l2p.privacy.events import Adjacency
-from l2p.privacy.filter import Filter, price_list_for_mu
-from l2p.privacy.prices import PriceList
-from l2p.privacy.sampling import FullBatch, Poisson, Sampler
-from l2p.protector import Protector
-from l2p.public_facts import Setup
-from l2p.task import Rows
+from l2p.run.protector import Protector
+from l2p.tables import Kind
+from l2p.task.rows import Rows
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.parts import Simulated
 from meta_train.tasks.family import TaskBatch
@@ -200,7 +200,7 @@ def adjacency_for(sampler: Sampler) -> Adjacency:
 def sized(protector: Protector, num_rows: int) -> Protector:
     """The protector with batches for a table of `num_rows` rows, at the same rate as before; most need no change.
 
-    >>> from l2p.privacy.sampling import FixedSize
+    >>> from l2p.privacy.cost.sampling import FixedSize
     >>> from l2p.protectors import HAND_DESIGNED
     >>> dpsgd = dataclasses.replace(HAND_DESIGNED["dpsgd"](Budget(1.0, 1e-6)), sampler=FixedSize(1000, 30_000))
     >>> sized(dpsgd, 1024).sampler

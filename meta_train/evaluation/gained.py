@@ -13,10 +13,10 @@ from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.ranges import interval
 from l2p.checkpoints.signal import epsilon_for, log_signal
-from l2p.data.own import is_own
 from l2p.privacy.budget import Budget
 from l2p.privacy.rounded import rounded
-from l2p.protector import Protector
+from l2p.run.protector import Protector
+from l2p.tables.own import is_own
 from meta_train.config import MetaConfig
 from meta_train.tasks import own_tables
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import Control, control_of
-from l2p.data.own import is_own
 from l2p.models import Model
-from l2p.protector import Protector
+from l2p.run.protector import Protector
+from l2p.tables.own import is_own
 from meta_train.compiling import quick_options
 from meta_train.config.bands import BANDS
 from meta_train.config.drawn import ALL_FRESH, Shape, Tasks

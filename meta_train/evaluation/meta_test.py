@@ -21,14 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from l2p import struct
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.errors import InputError
 from l2p.models import Model, plain_name
-from l2p.protector import Protector
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.task import Rows
+from l2p.oracle.setup import Setup
+from l2p.run.protector import Protector
+from l2p.run.run import run
+from l2p.task.rows import Rows
 from meta_train.config import MetaConfig
 from meta_train.config.bands import BANDS
 from meta_train.config.cards import on_card

@@ -3,7 +3,7 @@
 import dataclasses
 
 from l2p.models import Model
-from l2p.protector import Protector
+from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.parts import Simulated
 from meta_train.evaluation.budgets import Budgets, budgets_of_shapes

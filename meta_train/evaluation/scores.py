@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.models import GeneralizedLinear, Model
-from l2p.protector import Protector
-from l2p.public_facts import Setup
-from l2p.run import Simulation, advance, start
-from l2p.simulate import mean_loss
-from l2p.task import Rows
+from l2p.oracle.setup import Setup
+from l2p.run.protector import Protector
+from l2p.run.run import Simulation, advance, start
+from l2p.run.simulate import mean_loss
+from l2p.task.rows import Rows
 from meta_train.config.drawn import EXCESS_FLOOR
 from meta_train.evaluation.budgets import Budgets
 from meta_train.tasks.family import TaskBatch

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from meta_train import config
 from meta_train.config import MetaConfig
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from l2p.base.errors import InputError
 from l2p.checkpoints.overlaps import overlaps
-from l2p.errors import InputError
 from meta_train.config.many_sources import ManySources
 from meta_train.config.one_source import OneSource
 from meta_train.tasks.sources import AND, parts_of

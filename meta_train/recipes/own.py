@@ -4,13 +4,13 @@ from, with its ranges as its card says."""
 import re
 from collections.abc import Sequence
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import CONTROL
 from l2p.checkpoints.defaults import UNIVERSAL
-from l2p.data.kind import Kind
-from l2p.errors import InputError
 from l2p.models import find_model, plain_name
 from l2p.models.softmax import Softmax
+from l2p.tables.kind import Kind
 from meta_train import planning
 from meta_train.config import EveryModel, OwnConstants, OwnTables, Plain
 from meta_train.config.cards import on_card

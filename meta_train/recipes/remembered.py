@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from l2p.data.reading import Format
-from l2p.errors import InputError
-from l2p.schema import Schema
+from l2p.base.errors import InputError
+from l2p.tables.reading import Format
+from l2p.tables.schema import Schema
 from meta_train.config import MetaConfig
 from meta_train.recipes import files
 from meta_train.tasks import own_tables

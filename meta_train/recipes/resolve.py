@@ -16,10 +16,10 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.folds import fold_name
 from l2p.checkpoints.overlaps import overlaps
-from l2p.errors import InputError
 from l2p.protectors import HAND_DESIGNED
 from meta_train.config import MetaConfig
 from meta_train.config.cards import on_card

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from l2p.base.errors import InputError
 from l2p.checkpoints.folds import MOST_FOLDS, fold_name
-from l2p.errors import InputError
 from meta_train.recipes import tuned
 from meta_train.tasks.sources import AND, parts_of
 

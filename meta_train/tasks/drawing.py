@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from l2p.errors import InputError
-from l2p.task import Rows
+from l2p.base.errors import InputError
+from l2p.task.rows import Rows
 
 #: Maximum number of columns that are mixed into one continuous column.
 MAX_MIXED = 6

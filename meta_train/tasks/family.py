@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import struct
-from l2p.errors import InputError
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.models import Model
-from l2p.task import Rows
+from l2p.task.rows import Rows
 from meta_train.tasks.drawing import draw_columns, is_from_table, is_plain, most_features, refuse_more, with_label_noise
 from meta_train.tasks.reference import RIDGE, best_loss, best_losses
 from meta_train.tasks.spans import Span, choose_rows, columns_of, draw_rows

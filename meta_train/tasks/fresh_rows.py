@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 import jax
 
-from l2p.errors import InputError
-from l2p.task import Rows
+from l2p.base.errors import InputError
+from l2p.task.rows import Rows
 from meta_train.tasks.family import Family, TaskFamily
 from meta_train.tasks.spans import FOLDS
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.errors import InputError
-from l2p.task import Rows
+from l2p.base.errors import InputError
+from l2p.task.rows import Rows
 from meta_train.tasks.family import Family
 from meta_train.tasks.stacks import alike, draw_stacked
 

@@ -1,7 +1,7 @@
 """Public tables of a user's own as sources of tasks.
 
-A training names them by `l2p.data.own`, and finds them here once they were read in this process. A name holds a hash of
-the content, so it stands for the same rows in every process.
+A training names them by `l2p.tables.own`, and finds them here once they were read in this process. A name holds a hash
+of the content, so it stands for the same rows in every process.
 """
 
 import dataclasses
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from l2p.data.kind import Kind
-from l2p.data.own import MIN_OF_CLASS, content_sha256, is_own, name_of, own_source
-from l2p.data.reading import Format
-from l2p.errors import InputError
-from l2p.schema import Encoding, Schema, read_rows
+from l2p.base.errors import InputError
+from l2p.tables.kind import Kind
+from l2p.tables.own import MIN_OF_CLASS, content_sha256, is_own, name_of, own_source
+from l2p.tables.reading import Format
+from l2p.tables.schema import Encoding, Schema, read_rows
 
 #: Fewer rows make too few different tasks; a fifth of them are held out.
 MIN_ROWS = 200
@@ -31,7 +31,7 @@ class OwnTable:
       name: of the table.
       sha256: of the content of its file; of its encoded rows where it came as no file.
       x: f32[n, d], features in [0, 1].
-      y: f32[n], as of `l2p.data.Dataset`.
+      y: f32[n], as of `l2p.tables.Dataset`.
       kind: of its target.
       num_classes: None for numbers.
       rows: how many the table has.
@@ -71,7 +71,7 @@ def read(data: Any, schema: Schema | str | Path, name: str = "table", format: Fo
     """A public table by its schema; rows that are invalid by it are left out.
 
     Args:
-      data: a file, or what `l2p.data.reading.open_table` takes.
+      data: a file, or what `l2p.tables.reading.open_table` takes.
       schema: the declaration, or its JSON file.
       name: of a table that comes as no file.
       format: how a text file is laid out.
@@ -80,7 +80,7 @@ def read(data: Any, schema: Schema | str | Path, name: str = "table", format: Fo
       InputError: the table or the schema cannot be read, or do not fit; bounds are private; classes have weights, which
         meta-training does not use; or rows, or those of a class, are too few.
 
-    >>> from l2p.schema import Number, Target
+    >>> from l2p.tables.schema import (Number, Target)
     >>> ward = Schema({"age": Number(0, 100)}, Target("back", classes=(0, 1)))
     >>> table = read({"age": list(range(100)) * 2, "back": [0, 1] * 100}, ward, "ward")
     >>> table.kind, table.x.shape, table.source

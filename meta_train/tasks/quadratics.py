@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from l2p.errors import InputError
-from l2p.task import Rows
+from l2p.base.errors import InputError
+from l2p.task.rows import Rows
 from meta_train.tasks.drawing import between
 from meta_train.tasks.family import Family
 

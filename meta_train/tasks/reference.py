@@ -10,8 +10,8 @@ import optax
 
 from l2p.models import GeneralizedLinear, Model, Softmax
 from l2p.models.base import INTERCEPT_COLUMN
-from l2p.simulate import mean_loss
-from l2p.task import Rows
+from l2p.run.simulate import mean_loss
+from l2p.task.rows import Rows
 
 #: Ridge of the reference solution: a task with separable labels has no finite minimiser. Where runs may reach a lower
 #: loss than this solution, their scores no longer distinguish them; a config may then set a smaller ridge.

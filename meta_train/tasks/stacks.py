@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.task import Rows
+from l2p.task.rows import Rows
 from meta_train.tasks.family import Family, TaskFamily
 from meta_train.tasks.spans import Span
 from meta_train.tasks.targets import Classes, Numbers

@@ -7,8 +7,8 @@ from typing import Never
 import jax
 import jax.numpy as jnp
 
-from l2p.errors import InputError
-from l2p.task import Rows
+from l2p.base.errors import InputError
+from l2p.task.rows import Rows
 from meta_train.tasks.drawing import between, with_class_noise, with_label_noise
 from meta_train.tasks.family import Family
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.task import Rows
+from l2p.task.rows import Rows
 from meta_train.tasks.family import Family
 from meta_train.tasks.spans import FOLDS
 from meta_train.tasks.stacks import Tabular, draw_places

@@ -8,7 +8,7 @@ protector covers all of them, whereas the paper trains one for each.
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
+from l2p.base import struct
 from meta_train.config.bands import BANDS
 
 #: Penalty weight mu of the augmented Lagrangian: first and last value; it shrinks geometrically over training. The

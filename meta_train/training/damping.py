@@ -11,12 +11,12 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.features import FeatureMap
+from l2p.base import struct
 from l2p.oracle import Oracle
-from l2p.privacy.sampling import Sampler
-from l2p.protector import Protector, State
-from l2p.public_facts import Setup
+from l2p.oracle.setup import Setup
+from l2p.privacy.cost.sampling import Sampler
+from l2p.run.protector import Protector, State
+from l2p.task.feature_map import FeatureMap
 
 
 @jax.custom_vjp

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from l2p.protectors.tunable import tunable
+from l2p.protectors.learned.tunable import tunable
 from meta_train.training.gradient_against_search import GRADIENT_RUNS
 
 #: Standard deviation of the perturbations: parameters are logs, logits and weights of networks.

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from meta_train import constants, planning
 from meta_train.config import Comparison, MetaConfig
 from meta_train.training import preparing

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from l2p.protector import Protector
+from l2p.run.protector import Protector
 from meta_train.config import MetaConfig
 from meta_train.config.drawn import Shape
 from meta_train.config.learners import Evolution, MetaGradients, RandomSearch

@@ -5,14 +5,14 @@ import functools
 
 import jax
 
-from l2p.features import FeatureMap
 from l2p.models import Model
 from l2p.models.base import Factor
-from l2p.protector import Protector
-from l2p.public_facts import Setup
-from l2p.run import Run, Simulation, advance, start
-from l2p.simulate import mean_loss
-from l2p.task import Rows
+from l2p.oracle.setup import Setup
+from l2p.run.protector import Protector
+from l2p.run.run import Run, Simulation, advance, start
+from l2p.run.simulate import mean_loss
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 from meta_train.config.drawn import EXCESS_FLOOR
 from meta_train.evaluation.scores import first_loss, score
 from meta_train.training.constraints import STEP_WINDOW, soft_score

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import struct
-from l2p.protector import Protector
-from l2p.protectors.tunable import tunable
+from l2p.base import struct
+from l2p.protectors.learned.tunable import tunable
+from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape
 from meta_train.config.parts import Outer
 from meta_train.evaluation.held_out import Evaluator

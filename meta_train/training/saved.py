@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from meta_train.config import MetaConfig, from_fields
 
 #: In a training's folder: its config.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 
-from l2p import struct
-from l2p.protector import Protector
-from l2p.protectors.tunable import around
+from l2p.base import struct
+from l2p.protectors.learned.tunable import around
+from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.parts import Outer
 from meta_train.evaluation.budgets import Budgets

@@ -10,7 +10,7 @@ import jax
 
 from l2p.checkpoints import checkpoint
 from l2p.privacy.accountants import find
-from l2p.protector import Protector
+from l2p.run.protector import Protector
 from meta_train.config import Addition, MetaConfig
 from meta_train.tasks.own_tables import card_entries
 

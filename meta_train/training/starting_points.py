@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.named import describe
-from l2p.errors import InputError
 from l2p.privacy.budget import Budget
+from l2p.privacy.cost.sampling import Poisson
 from l2p.privacy.events import Adjacency
-from l2p.privacy.sampling import Poisson
-from l2p.protector import Protector
 from l2p.protectors import HAND_DESIGNED, PublicGeometry, Stepwise
-from l2p.protectors.tunable import lift, tunable
+from l2p.protectors.learned.tunable import lift, tunable
+from l2p.run.protector import Protector
 from meta_train.config import MetaConfig
 from meta_train.config.one_source import Pairs
 from meta_train.config.parts import AnyStart, Simulated

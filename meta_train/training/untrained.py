@@ -7,7 +7,6 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from l2p.protector import Protector
 from l2p.protectors import (
     AGD,
     BaseRate,
@@ -25,12 +24,13 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
-from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
 from l2p.protectors.fields import KNOT_COLUMNS
-from l2p.protectors.kalman import INPUTS, OUTPUTS
-from l2p.protectors.line import LineStep
-from l2p.protectors.networks import init_mlp
-from l2p.protectors.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
+from l2p.protectors.learned.curve_scheduler import SCHEDULE_INPUTS
+from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
+from l2p.protectors.learned.line import LineStep
+from l2p.protectors.stepwise.networks import init_mlp
+from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
+from l2p.run.protector import Protector
 
 #: Inputs of a coordinate network where rows have no private eigenbasis.
 PLAIN_INPUTS = COORDINATE_INPUTS - 1

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 
 #: Seconds between two lines on a terminal, and where nobody looks on.
 ON_TERMINAL, ELSEWHERE = 10.0, 60.0

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import pytest
 import safetensors.numpy
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint, lookup
-from l2p.errors import InputError
 from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED, Optax, Stepwise
 from meta_train.training.untrained import BUILDERS

@@ -5,10 +5,10 @@ import dataclasses
 import jax
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint, lookup, named
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.folds import HoldOut, fold_name, hold_out
-from l2p.errors import InputError
 from l2p.privacy import Budget, Poisson
 from meta_train.training.untrained import BUILDERS
 from tests.checkpoint_files import write_checkpoint

@@ -20,25 +20,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2p import private_train
+from l2p.base.errors import InputError
+from l2p.base.struct import children
 from l2p.checkpoints import checkpoint, control, lookup
 from l2p.checkpoints.structure import encode
-from l2p.cli import main
-from l2p.errors import InputError
+from l2p.commands.cli import main
 from l2p.models import Logistic
+from l2p.oracle.setup import Setup
 from l2p.oracle.trace import trace_of
-from l2p.prediction import saved
 from l2p.privacy import Budget, Poisson
-from l2p.privacy.sampling import Sampler
+from l2p.privacy.cost.sampling import Sampler
 from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, Optax, PrivateMeta, PublicGeometry
 from l2p.protectors.fields import MAX_LOG, Coefficients, Either, has_knots, kinds
 from l2p.protectors.hand_designed import logit_constant
-from l2p.protectors.projectors import OPTIMIZERS
-from l2p.protectors.purchase import KINDS
-from l2p.public_facts import Setup
-from l2p.run import plan_noise, run
-from l2p.schema import Number, Schema, Target
-from l2p.struct import children
-from l2p.task import Rows
+from l2p.protectors.stepwise.projectors import OPTIMIZERS
+from l2p.protectors.stepwise.purchase import KINDS
+from l2p.release.prediction import saved
+from l2p.run.run import plan_noise, run
+from l2p.tables.schema import Number, Schema, Target
+from l2p.task.rows import Rows
 from meta_train.training.untrained import BUILDERS
 
 BUDGET, N, D = Budget(1.0, 1e-6), 60, 3

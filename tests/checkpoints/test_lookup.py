@@ -6,8 +6,8 @@ import chex
 import jax
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint, lookup, named
-from l2p.errors import InputError
 from l2p.privacy import Budget, Poisson
 from l2p.protectors import AGD, HAND_DESIGNED
 from meta_train.training.untrained import BUILDERS

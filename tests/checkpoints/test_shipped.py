@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from l2p import private_train
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.lookup import tuned_name
 from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.set_up import set_up
 from l2p.checkpoints.shipped import index
-from l2p.errors import InputError
 from l2p.models import Softmax
 from l2p.privacy.budget import Budget
 from l2p.protectors import PublicGeometry
-from l2p.task import Rows
+from l2p.task.rows import Rows
 from meta_train.config import Addition
 from meta_train.recipes import resolve
 

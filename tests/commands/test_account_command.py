@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from l2p.cli import main
+from l2p.commands.cli import main
 from l2p.privacy.budget import Budget
-from l2p.privacy.card import Card
+from l2p.privacy.cap.envelope import EnvelopeFilter
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cap.planning import equal_steps, noise_multiplier
+from l2p.privacy.card.card import Card
 from l2p.privacy.card.events import encode_events
 from l2p.privacy.card.learned import SIGNAL
-from l2p.privacy.envelope import EnvelopeFilter
+from l2p.privacy.cost.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.privacy.events import Adjacency
-from l2p.privacy.filter import Filter
-from l2p.privacy.planning import equal_steps, noise_multiplier
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 
 ZERO_OUT, REPLACE_ONE = Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE
 ROWS = 30400

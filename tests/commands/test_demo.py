@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.overlaps import overlaps
 from l2p.commands import demo
 from l2p.compare import results
-from l2p.errors import InputError
-from l2p.privacy.card import Card
+from l2p.privacy.card.card import Card
 
 PROJECT = Path(demo.__file__).parents[2] / "pyproject.toml"
 WHEEL = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from l2p import Budget, private_train
-from l2p.cli import main
-from l2p.data.public_data import on_card
-from l2p.errors import InputError
+from l2p.base.errors import InputError
+from l2p.commands.cli import main
 from l2p.estimators import PrivateClassifier
-from l2p.privacy.card import Card
-from l2p.schema import Encoding, Number, Schema, Target, read_rows
-from l2p.task import Rows
+from l2p.privacy.card.card import Card
+from l2p.tables.public_data import on_card
+from l2p.tables.schema import Encoding, Number, Schema, Target, read_rows
+from l2p.task.rows import Rows
 from tests import canaries
 
 SCHEMA = Schema({"age": Number(0, 120), "dose": Number(-1, 1)}, Target("readmit", (0, 1)))

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import api
+from l2p.base.errors import InputError
 from l2p.checkpoints.defaults import default_protector
-from l2p.cli import main
-from l2p.data.own import content_sha256, own_source
-from l2p.data.same_table import TEST, refuse_own, refuse_shared
-from l2p.errors import InputError
-from l2p.prediction import saved
-from l2p.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, Unit, read_rows
-from l2p.task import Rows
+from l2p.commands.cli import main
+from l2p.release import api
+from l2p.release.prediction import saved
+from l2p.tables.own import content_sha256, own_source
+from l2p.tables.same_table import TEST, refuse_own, refuse_shared
+from l2p.tables.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, Unit, read_rows
+from l2p.task.rows import Rows
 from tests.canaries import COUNT, NUMBER, WORD, N, leaks, observed
 
 HEADER = "age;ward;name;back"

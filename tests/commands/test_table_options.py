@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p.cli import main
-from l2p.data.reading import Format, open_table
-from l2p.errors import InputError, TableWarning
-from l2p.schema import Category, Encoding, Missing, Number, Schema, Target, read_rows
+from l2p.base.errors import InputError, TableWarning
+from l2p.commands.cli import main
+from l2p.tables.reading import Format, open_table
+from l2p.tables.schema import Category, Encoding, Missing, Number, Schema, Target, read_rows
 from tests.canaries import leaks, observed
 
 SCHEMA = Schema(

@@ -10,17 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2p import Budget, Rows, api, private_run, private_train
+from l2p import Budget, Rows, private_train
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.lookup import recognise, resolve
-from l2p.cli import COMMANDS, main
 from l2p.commands import compare as compare_command
-from l2p.errors import InputError
+from l2p.commands.cli import COMMANDS, main
 from l2p.models import MODELS, NAMES
-from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Ledger
-from l2p.privacy.reservation import largest_epsilon, limit_of, most_cost
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.privacy.ledger.reservation import largest_epsilon, limit_of, most_cost
+from l2p.release import api, private_run
 from tests import canaries
 
 DELTA = 1e-6
@@ -302,9 +303,9 @@ def test_an_interrupted_comparison_says_what_it_keeps(here, number, capsys, monk
     ("args", "inside"),
     [
         (["demo"], "l2p.commands.demo.main"),
-        (PLAN, "l2p.plan.plan"),
+        (PLAN, "l2p.checkpoints.forecast.plan"),
         (["protectors"], "l2p.commands.protectors._print_recommended"),
-        (words(ledger=None), "l2p.admission.admit"),
+        (words(ledger=None), "l2p.release.admission.admit"),
     ],
 )
 def test_every_interrupt_is_one_line_and_130(here, args, inside, capsys, monkeypatch):
@@ -316,7 +317,7 @@ def test_every_interrupt_is_one_line_and_130(here, args, inside, capsys, monkeyp
 
 
 def test_a_reader_who_has_seen_enough_ends_a_command_quietly():
-    code = "import l2p.cli as c; c.main = lambda: print('x' * 10**6) or 0; c.run_process()"
+    code = "import l2p.commands.cli as c; c.main = lambda: print('x' * 10**6) or 0; c.run_process()"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     assert process.wait(60) == 128 + signal.SIGPIPE

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2p.base.errors import InputError
 from l2p.compare import cells, results
 from l2p.compare.cells import FACTS, Kept
 from l2p.compare.config import CompareConfig
-from l2p.errors import InputError
 
 FACTS_HERE = dict.fromkeys(FACTS, "same") | {"delta": 1e-5, "accountant": None, "aux": None}
 SCORES = {"test_accuracy": 0.75, "train_loss": 0.5, "test_loss": 0.6, "steps": 50, "epsilon_certified": 0.1}

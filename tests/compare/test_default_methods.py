@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.lookup import resolve
-from l2p.cli import main
+from l2p.commands.cli import main
 from l2p.compare import default_methods, results
 from l2p.compare.config import CompareConfig
 from l2p.compare.default_methods import HAND_DESIGNED, candidates, with_methods
 from l2p.compare.inputs import kind_of, load_rows, model_of
-from l2p.errors import InputError
 from l2p.privacy.budget import Budget
-from l2p.schema import Category, Number, Schema, Target
-from l2p.schema.target import Unit
-from l2p.task import Rows
+from l2p.tables.schema import Category, Number, Schema, Target
+from l2p.tables.schema.target import Unit
+from l2p.task.rows import Rows
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {"age": Number(0, 100), "ward": Category(("north", "south"))}

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.leaderboard import page
 from l2p.compare.runner import main
-from l2p.errors import InputError
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from tests.checkpoint_files import write_checkpoint

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from l2p.cli import main
+from l2p.base.errors import InputError
+from l2p.commands.cli import main
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.leaderboard import command, page, read_all, read_comparison
 from l2p.compare.runner import compare
-from l2p.errors import InputError
 
 COMMITTED = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "ipums_br"
 

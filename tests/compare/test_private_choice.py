@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.compare import private_choice as module
 from l2p.compare import results, standings
 from l2p.compare.config import CompareConfig
@@ -18,18 +19,17 @@ from l2p.compare.inputs import load_rows
 from l2p.compare.methods import find_method
 from l2p.compare.private_choice import SelectionPlan, choose, draws
 from l2p.compare.runner import compare
-from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.privacy import Adjacency
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
-from l2p.privacy.selection import base_rho, total_epsilon
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cost.selection import base_rho, total_epsilon
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import log_constant
-from l2p.protectors.projectors import Optax
-from l2p.run import run
-from l2p.simulate import simulate, split
-from l2p.tuning.private_tuning import LAW, SCORE_SHARE, Score
+from l2p.protectors.stepwise.projectors import Optax
+from l2p.release.tuning.private_tuning import LAW, SCORE_SHARE, Score
+from l2p.run.run import run
+from l2p.run.simulate import simulate, split
 
 MODEL, NUM_ROWS = MODELS["logistic"], 456
 BUDGET = Budget(2.0, 1e-5)

@@ -8,25 +8,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.checkpoints.method_name import MethodName
+from l2p.base.errors import InputError
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import load_rows, resolve_methods
 from l2p.compare.leaderboard import command, read_comparison
 from l2p.compare.methods import find_method, reads_public
 from l2p.compare.public_part import PER_CLASS, SHARE, Division, PublicPart
 from l2p.compare.runner import compare
-from l2p.errors import InputError
 from l2p.models import find_model
+from l2p.oracle.setup import Setup
 from l2p.privacy import Budget
-from l2p.privacy.filter import Filter
-from l2p.protectors.gradient_descent import noisygd
+from l2p.privacy.cap.filter import Filter
+from l2p.protectors.by_hand.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem
-from l2p.protectors.warm_start import WarmStart
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.schema import Number, Schema, Target
-from l2p.simulate import noise_key, simulate, split
-from l2p.task import Rows
+from l2p.protectors.method_name import MethodName
+from l2p.protectors.with_public_rows.warm_start import WarmStart
+from l2p.run.run import run
+from l2p.run.simulate import noise_key, simulate, split
+from l2p.tables.schema import Number, Schema, Target
+from l2p.task.rows import Rows
 
 N, D = 500, 3
 
@@ -165,8 +165,8 @@ def test_who_reads_no_public_rows_has_all_of_them_as_private_ones(config):
 @pytest.mark.slow
 def test_a_method_that_needs_public_rows_brings_a_public_part(config, tmp_path, monkeypatch):
     (tmp_path / "mine_public.py").write_text(
-        "from l2p.protectors.gradient_descent import noisygd\n"
-        "from l2p.protectors.warm_start import WarmStart\n"
+        "from l2p.protectors.by_hand.gradient_descent import noisygd\n"
+        "from l2p.protectors.with_public_rows.warm_start import WarmStart\n"
         "def Warm(problem):\n    return WarmStart(noisygd(problem))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)

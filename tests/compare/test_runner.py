@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import l2p.compare.runner as compare_module
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.compare import cells, hindsight, results, runs
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
@@ -16,15 +17,15 @@ from l2p.compare.inputs import load_rows
 from l2p.compare.methods import find_method
 from l2p.compare.runner import compare, curves, gather, main
 from l2p.compare.summary import report
-from l2p.errors import InputError
 from l2p.models import MODELS
-from l2p.privacy import Adjacency, sampling
+from l2p.privacy import Adjacency
 from l2p.privacy.budget import Budget
+from l2p.privacy.cost import sampling
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.gradient_descent import noisygd
+from l2p.protectors.by_hand.gradient_descent import noisygd
 from l2p.protectors.hand_designed import HandDesigned
-from l2p.schema import Number, Schema, Target
-from l2p.simulate import mean_loss, simulate, split
+from l2p.run.simulate import mean_loss, simulate, split
+from l2p.tables.schema import Number, Schema, Target
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sklearn.metrics
 
 from l2p.compare.scores import area_under_curve, metrics
 from l2p.models import find_model
-from l2p.task import Rows
+from l2p.task.rows import Rows
 
 N, D = 500, 3
 MODELS = {

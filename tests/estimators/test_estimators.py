@@ -19,8 +19,8 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import check_estimator
 
 import l2p
-from l2p import Budget, private_run
-from l2p.errors import InputError
+from l2p import Budget
+from l2p.base.errors import InputError
 from l2p.estimators import (
     DefaultBoundsWarning,
     PrivacyLeakWarning,
@@ -29,10 +29,11 @@ from l2p.estimators import (
     RepeatedFitWarning,
     SimulationWarning,
 )
-from l2p.privacy.ledger import Ledger
-from l2p.privacy.reservation import limit_of
-from l2p.schema import Category, Ignore, Missing, Number, Schema, Target
-from l2p.schema.declaring import declared
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.privacy.ledger.reservation import limit_of
+from l2p.release import private_run
+from l2p.tables.schema import Category, Ignore, Missing, Number, Schema, Target
+from l2p.tables.schema.declaring import declared
 
 pytestmark = pytest.mark.filterwarnings("ignore:simulation_seed is set")
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.errors import InputError
 from l2p.protectors import Eigenbasis
 from meta_train.config import Plain
 from meta_train.constants import check, choose, parse

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 import meta_train
-from l2p import cli
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
+from l2p.commands import cli
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import resolve_methods
-from l2p.data.own import source_of_file
-from l2p.errors import InputError
 from l2p.models import find_model
 from l2p.privacy.budget import Budget
-from l2p.schema import Category, Number, Schema, Target
-from l2p.task import Rows
+from l2p.tables.own import source_of_file
+from l2p.tables.schema import Category, Number, Schema, Target
+from l2p.task.rows import Rows
 from meta_train import __main__, fine_tuning, planning
 from meta_train.evaluation import held_out, resolved
 from meta_train.recipes import own, resolve

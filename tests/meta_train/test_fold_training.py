@@ -7,9 +7,9 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from l2p import cli
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.errors import InputError
+from l2p.commands import cli
 from meta_train import __main__, fold_training
 from meta_train.recipes import resolve
 from meta_train.training.shipping import ship

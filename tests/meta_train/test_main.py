@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from meta_train import __main__
 from meta_train.config import Plain
 from meta_train.recipes import resolve, tuned

@@ -2,7 +2,7 @@
 
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from meta_train import planning
 from meta_train.planning import Width, sizes
 

@@ -11,16 +11,16 @@ import pytest
 from safetensors.numpy import load_file
 
 import l2p
-from l2p.cli import main
+from l2p.base.errors import InputError
+from l2p.commands.cli import main
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.runner import compare
 from l2p.compare.summary import report
-from l2p.data import num_classes
-from l2p.errors import InputError
 from l2p.models import find_model
-from l2p.prediction import saved
-from l2p.schema import Ignore, Number, Schema, Target
+from l2p.release.prediction import saved
+from l2p.tables import num_classes
+from l2p.tables.schema import Ignore, Number, Schema, Target
 
 N = 600
 BOUNDS = {"age": (0, 100), "dose": (-1, 1)}

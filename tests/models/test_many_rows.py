@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.features import Basis, FeatureMap
 from l2p.queries.solve import regularised
-from l2p.simulate import mean_loss, score
-from l2p.task import Rows
+from l2p.run.simulate import mean_loss, score
+from l2p.task.feature_map import Basis, FeatureMap
+from l2p.task.rows import Rows
 from tests.models import naive
 from tests.models.naive import EVERY
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
-from l2p.features import Basis, FeatureMap
+from l2p.base.errors import InputError
 from l2p.models import MODELS, NAMES, GeneralizedLinear, Hinge, HuberSVM, Model, Softmax, base, find_model, plain_name
-from l2p.task import Rows, null_invalid
+from l2p.task.feature_map import Basis, FeatureMap
+from l2p.task.rows import Rows, null_invalid
 from tests.models import naive
 from tests.models.naive import EVERY
 

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from l2p.features import FeatureMap
-from l2p.fixed_point import MARGIN
 from l2p.models import GeneralizedLinear, Hinge, HuberSVM
+from l2p.oracle.setup import Setup
+from l2p.oracle.sums import exact_sum
 from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED, Centering, Decaying, Optax, Stepwise
-from l2p.public_facts import Setup
 from l2p.queries import ClippedGradient, NoisyMinimum
 from l2p.queries.solve import minimise
-from l2p.run import run
-from l2p.simulate import mean_loss
-from l2p.sums import exact_sum
-from l2p.task import Rows, null_invalid
+from l2p.run.run import run
+from l2p.run.simulate import mean_loss
+from l2p.task.exact_sums import MARGIN
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows, null_invalid
 from meta_train.tasks.reference import newton
 from tests.models import naive
 from tests.models.naive import EVERY

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy import Adjacency, Budget
 
 

@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from l2p.errors import InputError
-from l2p.privacy import MECHANISMS, Adjacency, Budget, Filter, convert, sampling
+from l2p.base.errors import InputError
+from l2p.privacy import MECHANISMS, Adjacency, Budget, Filter
 from l2p.privacy.accountants import run_names
-from l2p.privacy.card import SEED_POLICY, Card, learned, plots, schema
+from l2p.privacy.card import learned, plots
+from l2p.privacy.card.card import SEED_POLICY, Card, schema
 from l2p.privacy.card.events import decode_events, encode_events
 from l2p.privacy.card.unit import unit_on_card
+from l2p.privacy.cost import convert, sampling
 from l2p.privacy.events import Answered
 
 FIELDS = {

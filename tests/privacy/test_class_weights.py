@@ -11,20 +11,16 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import struct
-from l2p.admission import admit
-from l2p.cli import main
-from l2p.errors import InputError
+from l2p.base import struct
+from l2p.base.errors import InputError
+from l2p.commands.cli import main
 from l2p.estimators import PrivateClassifier
-from l2p.features import FeatureMap
-from l2p.fixed_point import MARGIN, ExactSum, picked, raw_lines
 from l2p.models import Logistic, find_model
 from l2p.oracle import Oracle, reader_of
-from l2p.planned_run import plan_run
+from l2p.oracle.setup import Setup
+from l2p.oracle.sums import add_lines, exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, Spending, class_weights
-from l2p.privacy.noise import HostNoise, KeyNoise
 from l2p.protectors import HAND_DESIGNED
-from l2p.public_facts import Setup
 from l2p.queries import (
     BinCounts,
     ClippedGradient,
@@ -41,13 +37,18 @@ from l2p.queries import (
     TargetSum,
 )
 from l2p.queries.selection import Selection
-from l2p.schema import Number, Schema, Target, Unit
-from l2p.schema.columns import Value
-from l2p.schema.declaring import declared
-from l2p.sums import add_lines, exact_sum
-from l2p.task import ArraySource, Rows
-from tests import test_units as units
+from l2p.release.admission import admit
+from l2p.release.planned_run import plan_run
+from l2p.tables.schema import Number, Schema, Target, Unit
+from l2p.tables.schema.columns import Value
+from l2p.tables.schema.declaring import declared
+from l2p.task.exact_sums import MARGIN, ExactSum, picked, raw_lines
+from l2p.task.feature_map import FeatureMap
+from l2p.task.noise import HostNoise, KeyNoise
+from l2p.task.rows import Rows
+from l2p.task.sources import ArraySource
 from tests.canaries import observed
+from tests.privacy import test_unit_prices as units
 
 D, LINES = 3, 8
 BUDGET = Budget(1.0, 1e-6)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from l2p.privacy import convert
+from l2p.privacy.cost import convert
 
 # Computed once for delta = 1e-8 with another implementation (the table of the project's accounting specification):
 # epsilon, omega_a, rho simple, rho CKS, alpha*, rho exact.

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from l2p.privacy import noise
-from l2p.privacy.noise import BatchDraw, Draw, Entropy
-from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
+from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs, Poisson
+from l2p.task import noise
+from l2p.task.noise import BatchDraw, Draw, Entropy
 
 #: One draw of each kind that a release makes.
 PLAN = [

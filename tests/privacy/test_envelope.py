@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.api import private_train
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Poisson, Spending
-from l2p.privacy.envelope import EnvelopeFilter, rehearsed
-from l2p.privacy.planning import noise_multiplier
-from l2p.privacy.sampling import FixedSize, FullBatch
-from l2p.task import Rows
+from l2p.privacy.cap.envelope import EnvelopeFilter, rehearsed
+from l2p.privacy.cap.planning import noise_multiplier
+from l2p.privacy.cost.sampling import FixedSize, FullBatch
+from l2p.release.api import private_train
+from l2p.task.rows import Rows
 
 BUDGET, SAMPLER, STEPS = Budget(0.8, 1e-6), Poisson(0.05), 20
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy import (
     MECHANISMS,
     Adjacency,
@@ -26,11 +26,10 @@ from l2p.privacy import (
     FullBatch,
     PermutationEpochs,
     Poisson,
-    convert,
     default_accountant,
-    prices,
 )
 from l2p.privacy.accountants import covering, find, run_names
+from l2p.privacy.cost import convert, prices
 
 #: Those that price Gaussian noise; `basic` is tested in test_objective.py.
 WHOLE = tuple(name for name in covering(FullBatch()) if name != "basic")

@@ -9,11 +9,12 @@ from dp_accounting import dp_event
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
-from l2p.errors import InputError
-from l2p.privacy import convert, fixed
+from l2p.base.errors import InputError
+from l2p.privacy import fixed
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.renyi import Neighbours, divergence_up
+from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs, Poisson
 from l2p.privacy.events import Adjacency, Answered
-from l2p.privacy.renyi import Neighbours, divergence_up
-from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
 from tests.privacy.traces import DELTA, FULL, POISSON, RATE, price, trace
 
 STEPS = (20, 50, 200, 1000)

@@ -20,12 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from l2p.cli import main
+from l2p.base.errors import InputError
+from l2p.commands.cli import main
 from l2p.commands.ledger import Create, Release, Show
-from l2p.errors import InputError
-from l2p.privacy import Adjacency, Budget, convert, ledger_file
-from l2p.privacy.ledger import UNITS, Cost, Ledger, total
-from l2p.privacy.reservation import limit_of
+from l2p.privacy import Adjacency, Budget
+from l2p.privacy.cost import convert
+from l2p.privacy.ledger import ledger_file
+from l2p.privacy.ledger.ledger import UNITS, Cost, Ledger, total
+from l2p.privacy.ledger.reservation import limit_of
 
 BUDGET = Budget(1, 1e-6)
 # Children are forked from a process that has imported everything, since new interpreters take seconds to start.

@@ -10,10 +10,11 @@ import sqlite3
 
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.commands.ledger import Show
-from l2p.errors import InputError
-from l2p.privacy import Budget, ledger_file
-from l2p.privacy.ledger import Cost, Ledger
+from l2p.privacy import Budget
+from l2p.privacy.ledger import ledger_file
+from l2p.privacy.ledger.ledger import Cost, Ledger
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])

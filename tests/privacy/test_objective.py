@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from l2p.errors import InputError
-from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending, convert, default_accountant, fixed
-from l2p.privacy.objective import exact, gaussian_ratio, published
-from l2p.privacy.sampling import FullBatch
+from l2p.base.errors import InputError
+from l2p.privacy import Adjacency, Answered, Budget, Event, Filter, Spending, default_accountant, fixed
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.sampling import FullBatch
+from l2p.privacy.sensitivity.objective import exact, gaussian_ratio, published
 
 exact, published = jax.jit(exact, static_argnums=4), jax.jit(published, static_argnums=4)
 

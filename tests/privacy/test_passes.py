@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from l2p.errors import InputError
-from l2p.privacy.passes import ORDERS, Passes
+from l2p.base.errors import InputError
+from l2p.privacy.sensitivity.passes import ORDERS, Passes
 
 M, RIDGE = 1000, 0.05
 #: Rules with what they need; the curvature of a row's loss is 0.25.

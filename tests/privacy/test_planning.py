@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from l2p.errors import InputError
-from l2p.privacy import planning
+from l2p.base.errors import InputError
 from l2p.privacy.budget import Budget
+from l2p.privacy.cap import planning
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cost.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.privacy.events import Adjacency
-from l2p.privacy.filter import Filter
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 
 DELTA = 1e-8
 RATE = 1000 / 30400

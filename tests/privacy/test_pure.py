@@ -13,22 +13,22 @@ from scipy import stats
 from l2p import Budget, InputError, Rows, private_train
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.named import describe
-from l2p.cli import main
+from l2p.commands.cli import main
 from l2p.models import Logistic
-from l2p.privacy import planning
 from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.accountants.basic import _signal
+from l2p.privacy.cap import planning
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cost.sampling import FixedSize, FullBatch, Poisson
 from l2p.privacy.events import Adjacency, Answered
-from l2p.privacy.filter import Filter
 from l2p.privacy.independent import compose
-from l2p.privacy.ledger import Cost, Ledger
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.reservation import limit_of
-from l2p.privacy.sampling import FixedSize, FullBatch, Poisson
+from l2p.privacy.ledger.ledger import Cost, Ledger
+from l2p.privacy.ledger.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.bolt_on import BoltOn
+from l2p.protectors.by_hand.bolt_on import BoltOn
 from l2p.queries.pass_descent import PassDescent
-from l2p.tuning.private_tuning import private_tuning
+from l2p.release.tuning.private_tuning import private_tuning
+from l2p.task.noise import KeyNoise
 
 PURE = Budget(1.0, 0.0)
 X = np.random.default_rng(0).uniform(size=(500, 3)).astype(np.float32)

@@ -12,7 +12,7 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import gammaln, logsumexp
 
 from l2p.privacy import Adjacency, Budget, Event, Filter, FixedSize, Poisson
-from l2p.privacy.renyi import Neighbours, divergence, divergence_up
+from l2p.privacy.cost.renyi import Neighbours, divergence, divergence_up
 
 ONE, TWO = Neighbours.ONE_SIDED, Neighbours.TWO_SIDED
 RATES = (1e-3, 0.01, 1000 / 30400, 0.1, 0.25, 0.5, 0.9)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy import Adjacency, Answered, Budget, Filter, FixedSize, FullBatch, PermutationEpochs, Poisson
-from l2p.privacy.ledger import Cost, Ledger
-from l2p.privacy.reservation import Reservation, held, limit_of, most_cost
+from l2p.privacy.ledger.ledger import Cost, Ledger
+from l2p.privacy.ledger.reservation import Reservation, held, limit_of, most_cost
 
 LEDGER = Budget(2.0, 1e-6)
 RUNS = [Budget(2.0, 1e-6), Budget(0.5, 1e-8), Budget(0.02, 1e-4), Budget(8.0, 1e-10)]

@@ -10,9 +10,9 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 from scipy import special, stats
 
-from l2p.errors import InputError
-from l2p.privacy import convert
-from l2p.privacy.selection import NegativeBinomial, PoissonRuns, base_rho, total_epsilon
+from l2p.base.errors import InputError
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.selection import NegativeBinomial, PoissonRuns, base_rho, total_epsilon
 
 LAWS = {
     "logarithmic": NegativeBinomial.with_mean(8.0),

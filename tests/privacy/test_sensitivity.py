@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.events import Adjacency
-from l2p.privacy.sensitivity import gradient_descent
+from l2p.privacy.sensitivity.sensitivity import gradient_descent
 
 NUM_ROWS = 4
 POSSIBLE = [(x, y) for x in ((1.0, 0.0), (-1.0, 0.0), (0.6, 0.8), (0.0, -1.0)) for y in (-1.0, 1.0)]

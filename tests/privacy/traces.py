@@ -1,8 +1,8 @@
 """Traces of equal queries, and what an accountant of fixed noise makes of them."""
 
 from l2p.privacy import fixed
+from l2p.privacy.cost.sampling import FullBatch, Poisson
 from l2p.privacy.events import Adjacency, Answered
-from l2p.privacy.sampling import FullBatch, Poisson
 
 DELTA = 1e-8
 RATE = 1000 / 30400

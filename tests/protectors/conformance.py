@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import special
 
-from l2p import run as runs
 from l2p.models import Logistic
+from l2p.oracle.setup import Setup
 from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Budget, Filter
-from l2p.privacy.sampling import FixedSize, PermutationEpochs, Poisson
+from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs, Poisson
 from l2p.protectors import (
     AGD,
     HAND_DESIGNED,
@@ -49,16 +49,16 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
-from l2p.protectors.bolt_on import PassProtector
-from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
+from l2p.protectors.by_hand.bolt_on import PassProtector
 from l2p.protectors.hand_designed import HandDesigned
-from l2p.protectors.kalman import INPUTS, OUTPUTS
-from l2p.protectors.line import LineStep
-from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
-from l2p.protectors.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
-from l2p.public_facts import Setup
-from l2p.run import Simulation
-from l2p.task import Rows
+from l2p.protectors.learned.curve_scheduler import SCHEDULE_INPUTS
+from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
+from l2p.protectors.learned.line import LineStep
+from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
+from l2p.protectors.stepwise.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
+from l2p.run import run as runs
+from l2p.run.run import Simulation
+from l2p.task.rows import Rows
 from tests.conftest import EVERY_CASE
 
 D, N, STEPS, PART = 3, 96, 12, 4

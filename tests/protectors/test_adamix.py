@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square
 from l2p.models.mlp import MLP
 from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle, reader_of
+from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget, Filter
-from l2p.privacy.convert import gdp_mu
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.spending import Spending
+from l2p.privacy.cap.spending import Spending
+from l2p.privacy.cost.convert import gdp_mu
 from l2p.protectors import (
     HAND_DESIGNED,
     Decaying,
@@ -27,14 +27,14 @@ from l2p.protectors import (
     PublicSum,
     Stepwise,
 )
-from l2p.protectors.adamix import CLIPPED_RATE, SIGMA, descent, steps_for
-from l2p.protectors.adamix_theory import lipschitz_on_unit_rows
 from l2p.protectors.hand_designed import log_constant, logit_constant
-from l2p.protectors.public_rows import PublicGradients, check_classes, projected
-from l2p.protectors.schedulers import Observation
-from l2p.public_facts import Setup
-from l2p.run import plan_noise, run
-from l2p.task import Rows
+from l2p.protectors.stepwise.public_rows import PublicGradients, check_classes, projected
+from l2p.protectors.stepwise.schedulers import Observation
+from l2p.protectors.with_public_rows.adamix import CLIPPED_RATE, SIGMA, descent, steps_for
+from l2p.protectors.with_public_rows.adamix_theory import lipschitz_on_unit_rows
+from l2p.run.run import plan_noise, run
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
 
 K, D, N, M, STEPS = 3, 4, 60, 9, 5
 MODEL, KEY, BUDGET = Softmax(K), jax.random.key(1), Budget(1.0, 1e-5)

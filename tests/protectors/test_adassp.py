@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p.admission import admit
-from l2p.cli import main
+from l2p.base.errors import InputError
+from l2p.commands.cli import main
 from l2p.compare.config import CompareConfig
 from l2p.compare.private_choice import SelectionPlan
 from l2p.compare.runner import compare
-from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Square
+from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
-from l2p.public_facts import Setup
 from l2p.queries.moments import folded, unfolded
-from l2p.run import run
-from l2p.schema import Number, Schema, Target
-from l2p.task import ArraySource, Rows
-from l2p.tuning.private_tuning import private_tuning
+from l2p.release.admission import admit
+from l2p.release.tuning.private_tuning import private_tuning
+from l2p.run.run import run
+from l2p.tables.schema import Number, Schema, Target
+from l2p.task.rows import Rows
+from l2p.task.sources import ArraySource
 
 D, N = 4, 2000
 MODEL = Square()

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from l2p.models import Logistic
+from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.agd import NUM_CANDIDATES, WINDOW
-from l2p.public_facts import Setup
+from l2p.protectors.by_hand.agd import NUM_CANDIDATES, WINDOW
 from l2p.queries import ClippedGradient
 
 BUDGET, D = Budget(1.0, 1e-6), 3

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from l2p.models import find_model
+from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
 from l2p.privacy.events import Adjacency
-from l2p.privacy.noise import KeyNoise
 from l2p.protectors import BaseRate, Stepwise
-from l2p.public_facts import Setup
 from l2p.queries import TargetSum
-from l2p.run import Simulation, start
-from l2p.simulate import mean_loss
-from l2p.task import Rows
+from l2p.run.run import Simulation, start
+from l2p.run.simulate import mean_loss
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
 from meta_train.training.untrained import BUILDERS
 
 BASE_RATE = BaseRate(jnp.array([0.0]), jnp.log(jnp.float32(0.35)))

@@ -9,13 +9,13 @@ import pytest
 
 from l2p.models import Logistic
 from l2p.oracle import Oracle, reader_of
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.spending import Spending
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cap.spending import Spending
 from l2p.protectors import Centering
-from l2p.public_facts import Setup
-from l2p.task import Rows
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
 
 D, N = 8, 4000
 CENTERING = Centering(jnp.array([-2.0]), jnp.log(jnp.float32(0.3)), jnp.float32(1.0), jnp.float32(2.5))

@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints.structure import decode, encode
-from l2p.errors import InputError
 from l2p.oracle.trace import trace_of
 from l2p.privacy import Filter
-from l2p.privacy.noise import Entropy
-from l2p.privacy.sampling import FullBatch
+from l2p.privacy.cost.sampling import FullBatch
 from l2p.protectors import (
     AGD,
     CLASSES,
@@ -23,7 +22,8 @@ from l2p.protectors import (
     BaseRate,
     Stepwise,
 )
-from l2p.run import Release, Simulation
+from l2p.run.run import Release, Simulation
+from l2p.task.noise import Entropy
 from tests.conftest import EVERY_CASE
 from tests.protectors.conformance import (
     ALIKE,

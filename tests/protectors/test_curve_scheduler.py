@@ -10,12 +10,12 @@ import pytest
 
 from l2p.models import MODELS
 from l2p.oracle import MAX_BOUND, MIN_BOUND
+from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
-from l2p.privacy.spending import Spending
+from l2p.privacy.cap.spending import Spending
 from l2p.protectors import CurveScheduler
-from l2p.protectors.curve_scheduler import SCHEDULE_INPUTS
-from l2p.protectors.schedulers import Observation
-from l2p.public_facts import Setup
+from l2p.protectors.learned.curve_scheduler import SCHEDULE_INPUTS
+from l2p.protectors.stepwise.schedulers import Observation
 
 MODEL, BUDGET = MODELS["logistic"], Budget(1.0, 1e-6)
 SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), 1000)

@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 
 from l2p import private_train
-from l2p.features import FeatureMap
 from l2p.models import MODELS
 from l2p.oracle import Oracle, reader_of
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.spending import Spending
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cap.spending import Spending
 from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
-from l2p.protectors import eigenbasis as eigenbasis_module
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.simulate import mean_loss
-from l2p.task import ArraySource, Rows
+from l2p.protectors.stepwise import eigenbasis as eigenbasis_module
+from l2p.run.run import run
+from l2p.run.simulate import mean_loss
+from l2p.task.feature_map import FeatureMap
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
+from l2p.task.sources import ArraySource
 
 MODEL, N, D = MODELS["logistic"], 3000, 6
 

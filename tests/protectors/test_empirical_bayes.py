@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.protectors.empirical_bayes import LOG_SCALES, log_scale
+from l2p.protectors.stepwise.empirical_bayes import LOG_SCALES, log_scale
 
 
 def shown(found, noise, count=400.0, width=2.0):

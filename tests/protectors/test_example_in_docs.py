@@ -47,7 +47,7 @@ def add(folder, name="unit_descent", file=FILE, line=LINE, row=ROW):
         for part in (file, line, row)
     )
     (folder / f"l2p/protectors/{name}.py").write_text(file, encoding="utf-8")
-    insert(folder / "l2p/protectors/__init__.py", "from l2p.protectors.stepwise", line)
+    insert(folder / "l2p/protectors/__init__.py", "from l2p.protectors.stepwise.stepwise", line)
     insert(folder / TABLE, '    "noisygd": Case', row)
 
 

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 from l2p import private_train
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import MODELS
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
-from l2p.privacy.ledger import Ledger
-from l2p.privacy.reservation import limit_of
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.privacy.ledger.reservation import limit_of
 from l2p.protectors import Decaying, Optax, PublicGeometry, Stepwise
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.simulate import mean_loss
-from l2p.task import ArraySource, Rows
+from l2p.run.run import run
+from l2p.run.simulate import mean_loss
+from l2p.task.rows import Rows
+from l2p.task.sources import ArraySource
 
 MODEL, N, D, K = MODELS["logistic"], 2000, 12, 3
 BUDGET = Budget(1.0, 1e-6)

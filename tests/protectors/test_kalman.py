@@ -10,13 +10,13 @@ import pytest
 from l2p.checkpoints.checkpoint import load
 from l2p.models import MODELS, Softmax, find_model
 from l2p.models.base import INTERCEPT_COLUMN
+from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
-from l2p.protectors.belief import Measured
 from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, NARROW, Facts, between_knots, facts_of
-from l2p.protectors.kalman import INPUTS, LONGEST, OUTPUTS
-from l2p.protectors.schedulers import Observation
-from l2p.public_facts import Setup
+from l2p.protectors.learned.belief import Measured
+from l2p.protectors.learned.kalman import INPUTS, LONGEST, OUTPUTS
+from l2p.protectors.stepwise.schedulers import Observation
 
 MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
 SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from l2p.models import MODELS, find_model
+from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
 from l2p.protectors.conditioning import Facts
-from l2p.protectors.kalman import LONGEST
-from l2p.protectors.line import MOST, LineStep
-from l2p.protectors.schedulers import Observation
-from l2p.public_facts import Setup
+from l2p.protectors.learned.kalman import LONGEST
+from l2p.protectors.learned.line import MOST, LineStep
+from l2p.protectors.stepwise.schedulers import Observation
 
 FACTS = Facts(jnp.float32(5.0), 0.0, 0.0, 0.0, 0.0)
 FREE = 1e9

@@ -9,13 +9,13 @@ from l2p import Adjacency, Budget, Oracle, Rows, Setup
 from l2p.models import Logistic
 from l2p.oracle import Terms, reader_of
 from l2p.privacy import Filter, Poisson
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.spending import Spending
+from l2p.privacy.cap.spending import Spending
 from l2p.protectors import MixProjector
 from l2p.protectors.conditioning import standardize_rate, standardize_size
-from l2p.protectors.networks import apply_known, apply_mlp, init_mlp
-from l2p.protectors.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
-from l2p.protectors.schedulers import Observation, ShareScheduler
+from l2p.protectors.stepwise.networks import apply_known, apply_mlp, init_mlp
+from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
+from l2p.protectors.stepwise.schedulers import Observation, ShareScheduler
+from l2p.task.noise import KeyNoise
 
 SETUP = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(0.5, 1e-6)).price_list(), 100)
 ROWS = Rows(jnp.zeros((100, 8)), jnp.zeros(100), jnp.ones(100))

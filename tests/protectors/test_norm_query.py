@@ -5,18 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.features import FeatureMap
 from l2p.models import MODELS
 from l2p.oracle import Oracle, reader_of
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.spending import Spending
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cap.spending import Spending
 from l2p.protectors import LSTMProjector, LSTMScheduler, NormQuery, Stepwise
-from l2p.protectors.networks import init_lstm
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.task import Rows
+from l2p.protectors.stepwise.networks import init_lstm
+from l2p.run.run import run
+from l2p.task.feature_map import FeatureMap
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
 
 MODEL, N, D, STEPS = MODELS["logistic"], 400, 4, 6
 

@@ -11,21 +11,22 @@ import pytest
 from scipy import special
 
 import l2p
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Hinge, Logistic, Softmax, find_model
+from l2p.oracle.setup import Setup
 from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Budget, Filter
-from l2p.privacy.sampling import FixedSize
+from l2p.privacy.cost.sampling import FixedSize
 from l2p.protectors import HAND_DESIGNED, FineTuned, Stepwise
 from l2p.protectors.hand_designed import log_constant
-from l2p.protectors.ppsgd import with_settings
-from l2p.protectors.public_fit import fit
-from l2p.protectors.public_growth import GrowthState, published_noise
-from l2p.protectors.public_rows import PublicGradients
-from l2p.protectors.schedulers import Observation
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.task import Rows, Task
+from l2p.protectors.stepwise.public_rows import PublicGradients
+from l2p.protectors.stepwise.schedulers import Observation
+from l2p.protectors.with_public_rows.ppsgd import with_settings
+from l2p.protectors.with_public_rows.public_fit import fit
+from l2p.protectors.with_public_rows.public_growth import GrowthState, published_noise
+from l2p.run.run import run
+from l2p.task.rows import Rows
+from l2p.task.task import Task
 
 D, N = 3, 400
 KEY = jax.random.key(4)

@@ -7,20 +7,20 @@ import optax
 import pytest
 
 from l2p import private_train
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import MODELS
 from l2p.oracle.oracle import grid_of
+from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
-from l2p.privacy.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise
-from l2p.privacy.sampling import Poisson
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cost.sampling import Poisson
 from l2p.protectors import HAND_DESIGNED, Decaying, Optax, Stepwise
-from l2p.protectors.private_meta import MetaDescent, PrivateMeta, from_vector, to_vector
-from l2p.public_facts import Setup
+from l2p.protectors.by_hand.private_meta import MetaDescent, PrivateMeta, from_vector, to_vector
 from l2p.queries.base import limit_norm
-from l2p.simulate import mean_loss
-from l2p.task import Rows
+from l2p.run.simulate import mean_loss
+from l2p.task.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise
+from l2p.task.rows import Rows
 
 MODEL, N, D, BLOCKS = MODELS["logistic"], 240, 3, 6
 INNER = Stepwise(

@@ -9,18 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import MODELS, find_model
 from l2p.models.base import INTERCEPT_COLUMN
+from l2p.oracle.setup import Setup
 from l2p.privacy import Budget
-from l2p.privacy.filter import Filter
+from l2p.privacy.cap.filter import Filter
 from l2p.protectors import CurveScheduler, KalmanProjector, Stepwise
-from l2p.protectors.public_prior import SCALES, _scale, from_public_rows
-from l2p.protectors.warm_start import WarmStart
-from l2p.public_facts import Setup
+from l2p.protectors.with_public_rows.public_prior import SCALES, _scale, from_public_rows
+from l2p.protectors.with_public_rows.warm_start import WarmStart
 from l2p.queries.solve import most_likely
-from l2p.run import Simulation, start
-from l2p.task import Rows
+from l2p.run.run import Simulation, start
+from l2p.task.rows import Rows
 
 D, LOGISTIC = 6, find_model("logistic")
 

@@ -7,18 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p import struct
+from l2p.base import struct
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.set_up import kinds_asked
 from l2p.models import MODELS
 from l2p.oracle import Oracle
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
+from l2p.privacy.cap.filter import Filter
 from l2p.protectors import HAND_DESIGNED, Centering, Eigenbasis, PublicLength, RowLength
 from l2p.protectors.fields import Positive
-from l2p.protectors.purchase import Purchase, Stage, Start
 from l2p.protectors.register import CLASSES
-from l2p.public_facts import Setup
+from l2p.protectors.stepwise.purchase import Purchase, Stage, Start
 from l2p.queries import FeatureSum
 from meta_train.training.gradients import groups
 from meta_train.training.untrained import BUILDERS

@@ -14,12 +14,12 @@ import pytest
 from l2p import protectors
 from l2p.checkpoints.structure import decode, encode
 from l2p.privacy import Budget
-from l2p.protector import Protector
 from l2p.protectors import CLASSES, HAND_DESIGNED, Decaying, Stepwise
 from l2p.protectors.hand_designed import Problem
-from l2p.protectors.projectors import Projector
 from l2p.protectors.register import hand_designed, stored
-from l2p.protectors.schedulers import Scheduler
+from l2p.protectors.stepwise.projectors import Projector
+from l2p.protectors.stepwise.schedulers import Scheduler
+from l2p.run.protector import Protector
 
 FILES = [importlib.import_module(f"l2p.protectors.{found.name}") for found in pkgutil.iter_modules(protectors.__path__)]
 MADE = {name: typing.get_type_hints(method.make)["return"] for name, method in HAND_DESIGNED.items()}

@@ -10,16 +10,16 @@ from numpy.polynomial import chebyshev
 from scipy import special
 
 import l2p
-from l2p.admission import admit
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square, find_model
+from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.linear_scaling import LEVEL_COST
-from l2p.protectors.pass_glm import curvature
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.task import Rows
+from l2p.protectors.by_hand.linear_scaling import LEVEL_COST
+from l2p.protectors.by_hand.pass_glm import curvature
+from l2p.release.admission import admit
+from l2p.run.run import run
+from l2p.task.rows import Rows
 
 D, N = 3, 300
 BUDGET = Budget(1.0, 1e-6)

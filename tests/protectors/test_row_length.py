@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.features import FeatureMap
 from l2p.models import MODELS
 from l2p.oracle import Oracle, reader_of
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.spending import Spending
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cap.spending import Spending
 from l2p.protectors import RowLength
-from l2p.protectors.tunable import tunable
-from l2p.public_facts import Setup
-from l2p.task import Rows
+from l2p.protectors.learned.tunable import tunable
+from l2p.task.feature_map import FeatureMap
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
 
 N, D, TARGET = 3000, 6, 2.5
 CONSTANT = RowLength(jnp.array([-5.0]), jnp.float32(TARGET))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import find_model
-from l2p.protectors.smooth import check_smooth
+from l2p.protectors.by_hand.smooth import check_smooth
 
 
 @pytest.mark.parametrize("name", ["logistic", "svm"])

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p import struct
-from l2p.errors import InputError
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.models import Logistic
+from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
-from l2p.privacy.filter import Filter
+from l2p.privacy.cap.filter import Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.conditioning import value
-from l2p.protectors.tunable import around, combine, lift, partition, tunable, with_tuned
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.task import Rows
+from l2p.protectors.learned.tunable import around, combine, lift, partition, tunable, with_tuned
+from l2p.run.run import run
+from l2p.task.rows import Rows
 
 BUDGET = Budget(0.5, 1e-6)
 

@@ -8,22 +8,23 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p import struct
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
-from l2p.errors import InputError
 from l2p.models import find_model
+from l2p.oracle.setup import Setup
 from l2p.privacy import Budget
-from l2p.privacy.filter import Filter
-from l2p.protector import Protector
+from l2p.privacy.cap.filter import Filter
 from l2p.protectors import PublicGeometry
-from l2p.protectors.gradient_descent import noisygd
+from l2p.protectors.by_hand.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem
-from l2p.protectors.warm_start import POWER, RIDGE, WarmStart, public_directions
-from l2p.public_facts import Setup
+from l2p.protectors.with_public_rows.warm_start import POWER, RIDGE, WarmStart, public_directions
 from l2p.queries import FeatureSum
-from l2p.run import Simulation, advance, start
-from l2p.task import Rows, Task
+from l2p.run.protector import Protector
+from l2p.run.run import Simulation, advance, start
+from l2p.task.rows import Rows
+from l2p.task.task import Task
 
 BUDGET, D = Budget(1.0, 1e-4), 5
 

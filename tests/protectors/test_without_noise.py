@@ -11,9 +11,10 @@ from jax.test_util import check_grads
 from scipy import special
 
 from l2p.models import INTERCEPT_COLUMN, Square
+from l2p.oracle.setup import Setup
 from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Filter
-from l2p.privacy.sampling import FullBatch
+from l2p.privacy.cost.sampling import FullBatch
 from l2p.protectors import (
     AGD,
     HAND_DESIGNED,
@@ -23,9 +24,8 @@ from l2p.protectors import (
     MixProjector,
     Stepwise,
 )
-from l2p.protectors.hyfree import _least_change
-from l2p.public_facts import Setup
-from l2p.run import Simulation
+from l2p.protectors.by_hand.hyfree import _least_change
+from l2p.run.run import Simulation
 from tests.protectors.conformance import (
     ADADP,
     ADAGRAD_LIKE,

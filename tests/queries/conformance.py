@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from l2p.features import Basis, FeatureMap
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
+from l2p.oracle.sums import exact_sum
 from l2p.privacy import Adjacency, Budget
-from l2p.privacy.noise import Noise
 from l2p.queries import (
     BinCounts,
     ClassMoment,
@@ -33,9 +32,10 @@ from l2p.queries import (
     TargetSum,
 )
 from l2p.queries.selection import Selection
-from l2p.run import null_invalid
-from l2p.sums import exact_sum
-from l2p.task import Rows
+from l2p.run.run import null_invalid
+from l2p.task.feature_map import Basis, FeatureMap
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
 
 D, N, PAD = 3, 14, 3
 CLIP, NOISE = 0.4, 1.7

@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 
 import l2p
-from l2p.admission import admit
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import Logistic
-from l2p.privacy import Adjacency, Budget, convert
-from l2p.privacy.noise import Noise
+from l2p.privacy import Adjacency, Budget
+from l2p.privacy.cost import convert
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import ApproximateMinimum, PerturbedMinimum, newton
 from l2p.queries.newton import Objective, minimize
 from l2p.queries.shrunk import shrunk
-from l2p.task import ArraySource, Rows
+from l2p.release.admission import admit
+from l2p.task.noise import Noise
+from l2p.task.rows import Rows
+from l2p.task.sources import ArraySource
 from tests.unsupported_models import UNSUPPORTED_MODELS
 
 D, N = 3, 300

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from l2p.features import FeatureMap
-from l2p.fixed_point import MARGIN
 from l2p.privacy import Adjacency
 from l2p.queries import (
     BinCounts,
@@ -18,7 +16,9 @@ from l2p.queries import (
     TargetSum,
 )
 from l2p.queries.selection import Selection
-from l2p.task import Rows
+from l2p.task.exact_sums import MARGIN
+from l2p.task.feature_map import FeatureMap
+from l2p.task.rows import Rows
 from tests.queries.conformance import (
     ADDITIVE,
     ADJACENCIES,

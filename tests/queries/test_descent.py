@@ -11,21 +11,23 @@ import pytest
 from scipy import special, stats
 
 import l2p
-from l2p import struct
-from l2p.admission import admit
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.checkpoints import lookup
-from l2p.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
-from l2p.privacy import Adjacency, Budget, sensitivity
-from l2p.privacy.ledger import Ledger
-from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise
-from l2p.privacy.reservation import limit_of
+from l2p.privacy import Adjacency, Budget
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.privacy.ledger.reservation import limit_of
+from l2p.privacy.sensitivity import sensitivity
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.outpert import OutputPerturbation
+from l2p.protectors.by_hand.outpert import OutputPerturbation
 from l2p.queries import Descent
 from l2p.queries.shrunk import shrunk
-from l2p.run import null_invalid
-from l2p.task import ArraySource, Rows
+from l2p.release.admission import admit
+from l2p.run.run import null_invalid
+from l2p.task.noise import Draw, Entropy, HostNoise, KeyNoise
+from l2p.task.rows import Rows
+from l2p.task.sources import ArraySource
 from tests.unsupported_models import UNSUPPORTED_MODELS
 
 D, N = 2, 4

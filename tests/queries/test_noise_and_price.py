@@ -9,12 +9,12 @@ import pytest
 from jax.test_util import check_grads
 from scipy import special, stats
 
-from l2p.errors import InputError
-from l2p.fixed_point import ExactSum, Whole
+from l2p.base.errors import InputError
 from l2p.models import INTERCEPT_COLUMN
-from l2p.privacy import Adjacency, Filter, FullBatch, convert
+from l2p.oracle.sums import exact_sum
+from l2p.privacy import Adjacency, Filter, FullBatch
 from l2p.privacy.accountants import covering, of_fixed_noise
-from l2p.privacy.noise import Draw, Entropy, HostNoise, KeyNoise
+from l2p.privacy.cost import convert
 from l2p.queries import (
     BinCounts,
     ClippedLoss,
@@ -24,7 +24,8 @@ from l2p.queries import (
     TargetSum,
 )
 from l2p.queries.selection import Selection
-from l2p.sums import exact_sum
+from l2p.task.exact_sums import ExactSum, Whole
+from l2p.task.noise import Draw, Entropy, HostNoise, KeyNoise
 from tests.queries.conformance import (
     ADDITIVE,
     ADJACENCIES,

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from scipy import special
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, Hinge, HuberSVM, Logistic, Square
 from l2p.oracle import Oracle, Terms, reader_of
+from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Filter
 from l2p.privacy.budget import Budget
-from l2p.privacy.noise import KeyNoise, Noise
-from l2p.privacy.spending import Spending
+from l2p.privacy.cap.spending import Spending
 from l2p.protectors import HAND_DESIGNED
-from l2p.public_facts import Setup
 from l2p.queries import OnePass
-from l2p.task import Rows
+from l2p.task.noise import KeyNoise, Noise
+from l2p.task.rows import Rows
 
 D = 2
 NOISE = 1.7

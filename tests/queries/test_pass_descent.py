@@ -11,17 +11,17 @@ import pytest
 from scipy import special, stats
 
 import l2p
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic, find_model
 from l2p.privacy import Adjacency, Budget
-from l2p.privacy.noise import GRID_STEPS, Entropy, HostNoise, KeyNoise, PlannedNoise, SubsetDraw
-from l2p.privacy.passes import Passes
-from l2p.privacy.strong_sampling import noise_ratio
+from l2p.privacy.cost.strong_sampling import noise_ratio
+from l2p.privacy.sensitivity.passes import Passes
 from l2p.protectors import BoltOn, NoisySGD
 from l2p.queries import NoisyPasses, PassDescent, SampledPasses
 from l2p.queries.rows_in_order import orders
-from l2p.run import null_invalid
-from l2p.task import Rows
+from l2p.run.run import null_invalid
+from l2p.task.noise import GRID_STEPS, Entropy, HostNoise, KeyNoise, PlannedNoise, SubsetDraw
+from l2p.task.rows import Rows
 from tests.queries.test_descent import possible_rows
 
 D, N = 2, 6

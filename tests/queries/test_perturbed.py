@@ -12,22 +12,23 @@ import pytest
 from scipy import optimize, special, stats
 
 import l2p
-from l2p.admission import admit
+from l2p.base.errors import InputError
 from l2p.checkpoints import lookup
-from l2p.cli import main
-from l2p.errors import InputError
+from l2p.commands.cli import main
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
+from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget, Filter
-from l2p.privacy.ledger import Cost, Ledger
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.reservation import limit_of
+from l2p.privacy.ledger.ledger import Cost, Ledger
+from l2p.privacy.ledger.reservation import limit_of
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.objpert import ObjectivePerturbation
-from l2p.public_facts import Setup
+from l2p.protectors.by_hand.objpert import ObjectivePerturbation
 from l2p.queries import PerturbedMinimum
 from l2p.queries.newton import Objective, minimize
-from l2p.run import run
-from l2p.task import ArraySource, Rows
+from l2p.release.admission import admit
+from l2p.run.run import run
+from l2p.task.noise import KeyNoise
+from l2p.task.rows import Rows
+from l2p.task.sources import ArraySource
 from tests.unsupported_models import UNSUPPORTED_MODELS
 
 D = 3

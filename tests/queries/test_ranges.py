@@ -10,16 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
-from l2p.fixed_point import MARGIN
+from l2p.base.errors import InputError
 from l2p.models import Hinge, HuberSVM, Quadratic, Square
 from l2p.oracle import Oracle, reader_of
+from l2p.oracle.setup import Setup
+from l2p.oracle.sums import exact_sum
 from l2p.privacy import Adjacency, Filter, Spending
-from l2p.privacy.noise import KeyNoise
-from l2p.privacy.passes import Passes
+from l2p.privacy.sensitivity.passes import Passes
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.private_meta import MetaDescent
-from l2p.public_facts import Setup
+from l2p.protectors.by_hand.private_meta import MetaDescent
 from l2p.queries import (
     ApproximateMinimum,
     Descent,
@@ -34,7 +33,8 @@ from l2p.queries import (
     SecondMoment,
 )
 from l2p.queries.selection import Selection
-from l2p.sums import exact_sum
+from l2p.task.exact_sums import MARGIN
+from l2p.task.noise import KeyNoise
 from tests.queries.conformance import (
     BUDGET,
     CLIP,

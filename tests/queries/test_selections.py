@@ -9,8 +9,8 @@ import pytest
 from scipy import integrate, special, stats
 
 from l2p.privacy import Adjacency
-from l2p.privacy.noise import KeyNoise
-from l2p.protectors.agd import NUM_CANDIDATES
+from l2p.protectors.by_hand.agd import NUM_CANDIDATES
+from l2p.task.noise import KeyNoise
 from tests.queries.conformance import ADJACENCIES, CLIP, DRAWS, LEVEL, NOISE, f32, minimum
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from l2p.models import HuberSVM
 from l2p.queries.solve import lbfgs, regularised
-from l2p.task import Rows
+from l2p.task.rows import Rows
 
 LOOKS: list[int] = []
 

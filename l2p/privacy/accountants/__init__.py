@@ -5,11 +5,11 @@ Words, each with one meaning:
 - An **accountant** is a theorem on how the costs of queries add up and what their sum guarantees: what it counts, what
   a query costs, the cap for a budget, and the epsilon of what was spent. It holds no numbers of a run. Some stop runs
   (`base.RunAccountant`), others only certify finished traces of fixed noise (`base.Accountant`).
-- A **filter** (`l2p.privacy.filter.Filter`) is an accountant set up for one run: budget, sampler, number of steps. It
-  knows the cap before the run and certifies the trace after it, in float64.
-- A **price list** (`l2p.privacy.prices.PriceList`) is what a filter hands into the run: float32 prices and the cap, as
-  a pytree. The oracle asks it what a query costs.
-- The **spending** (`l2p.privacy.spending.Spending`) is the sum of one run's prices so far.
+- A **filter** (`l2p.privacy.cap.filter.Filter`) is an accountant set up for one run: budget, sampler, number of steps.
+  It knows the cap before the run and certifies the trace after it, in float64.
+- A **price list** (`l2p.privacy.cost.prices.PriceList`) is what a filter hands into the run: float32 prices and the
+  cap, as a pytree. The oracle asks it what a query costs.
+- The **spending** (`l2p.privacy.cap.spending.Spending`) is the sum of one run's prices so far.
 
 To add an accountant, write `NAME.py` beside this file, with a subclass of `base.RunAccountant` or `base.Accountant`
 whose only instance is called `ACCOUNTANT`, and add its line to `LISTED`. The choices of the command line, plans, the
@@ -23,11 +23,11 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 
 if TYPE_CHECKING:
     from l2p.privacy.accountants.base import Accountant, RunAccountant
-    from l2p.privacy.sampling import Sampler
+    from l2p.privacy.cost.sampling import Sampler
 
 
 class Listed(NamedTuple):
@@ -107,7 +107,7 @@ def find(name: str) -> "RunAccountant":
 def covering(sampler: "Sampler", mechanism: str | None = None) -> list[str]:
     """Names of the accountants that price runs with this sampler, and this mechanism if one is named.
 
-    >>> from l2p.privacy.sampling import PermutationEpochs
+    >>> from l2p.privacy.cost.sampling import PermutationEpochs
     >>> covering(PermutationEpochs(10, 100)), covering(PermutationEpochs(10, 100), "gumbel")
     (['gdp', 'zcdp', 'rdp', 'ctcdp'], ['zcdp', 'rdp', 'ctcdp'])
     """
@@ -116,7 +116,7 @@ def covering(sampler: "Sampler", mechanism: str | None = None) -> list[str]:
 
 
 def of_fixed_noise() -> list[str]:
-    """Names of the accountants that certify an envelope of noise that is fixed before the run (`l2p.privacy.envelope`).
+    """Names of accountants that certify an envelope of noise fixed before the run (`l2p.privacy.cap.envelope`).
 
     >>> of_fixed_noise()
     ['pld', 'moments', 'strong_composition']

@@ -20,14 +20,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants import covering
 from l2p.privacy.accountants.least_target import least_target
 from l2p.privacy.budget import Budget
+from l2p.privacy.cost.prices import SINH_ORDERS, PriceList, coefficient_of, float32_down, float32_up
+from l2p.privacy.cost.renyi import Neighbours
+from l2p.privacy.cost.sampling import FullBatch, PermutationEpochs, Sampler
 from l2p.privacy.events import Adjacency, Answered
-from l2p.privacy.prices import SINH_ORDERS, PriceList, coefficient_of, float32_down, float32_up
-from l2p.privacy.renyi import Neighbours
-from l2p.privacy.sampling import FullBatch, PermutationEpochs, Sampler
 
 #: rho of a query at noise multiplier 1.
 RHO = {"gaussian": 1 / 2, "gumbel": 1 / 8, "exponential": 1 / 2, "laplace": 1 / 2, "gamma": 1 / 2}

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_expit, ndtri_exp
 
-from l2p import struct
-from l2p.errors import InputError
-from l2p.privacy import convert
+from l2p.base import struct
+from l2p.base.errors import InputError
 from l2p.privacy.accountants.base import FixedTrace, RunAccountant, Terms
 from l2p.privacy.budget import Budget
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.prices import PriceList, coefficient_of, float32_down, float32_up
+from l2p.privacy.cost.sampling import FullBatch
 from l2p.privacy.events import PURE, Event
-from l2p.privacy.prices import PriceList, coefficient_of, float32_down, float32_up
-from l2p.privacy.sampling import FullBatch
 
 # The query's share of the budget: nearly all, so that despite rounding there is room for one, but not for two.
 _WHOLE = 1 - 2.0**-19

@@ -5,12 +5,12 @@ import math
 import jax
 import numpy as np
 
-from l2p.privacy import convert
 from l2p.privacy.accountants.base import RHO, SINH_RHO, Terms
 from l2p.privacy.accountants.families import TruncatedCDP, sampled_divergence, sampled_divergences
 from l2p.privacy.budget import Budget
-from l2p.privacy.prices import PriceList
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.prices import PriceList
+from l2p.privacy.cost.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 
 
 class CompactTruncatedCDP(TruncatedCDP):

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.privacy import convert
 from l2p.privacy.accountants.base import RHO, RunAccountant, Terms
 from l2p.privacy.budget import Budget
-from l2p.privacy.orders import order_for_steps
-from l2p.privacy.prices import SAMPLED_UP, UNIT_ERROR, PriceList
-from l2p.privacy.renyi import divergence, divergence_up
-from l2p.privacy.sampling import Sampler
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.orders import order_for_steps
+from l2p.privacy.cost.prices import SAMPLED_UP, UNIT_ERROR, PriceList
+from l2p.privacy.cost.renyi import divergence, divergence_up
+from l2p.privacy.cost.sampling import Sampler
 
 #: Ends the theorem of an accountant of fixed noise.
 ENVELOPE = (
@@ -56,7 +56,7 @@ class EnvelopeOnly(OneOrder):
     """Certifies a public lower envelope of the noise, which is fixed before the run, and not what the run spent.
 
     Inside the run it counts divergences like a Renyi filter, which only divides the schedule into shares (see
-    `l2p.privacy.envelope`).
+    `l2p.privacy.cap.envelope`).
     """
 
     adaptive = False
@@ -86,8 +86,8 @@ def sampled_divergence(
 ) -> jax.Array:
     """f32[], the divergence of a sampled query at one order, times `per_order`; at most its price on all rows.
 
-    A Gaussian sum's is in `l2p.privacy.renyi`; a pure epsilon shrinks to ln(1 + q (e^epsilon - 1)) (Balle, Barthe &
-    Gaboardi 2018).
+    A Gaussian sum's is in `l2p.privacy.cost.renyi`; a pure epsilon shrinks to ln(1 + q (e^epsilon - 1)) (Balle, Barthe
+    & Gaboardi 2018).
     """
     rate, order = terms.sampler.rate(), terms.order
     if mechanism == "gaussian":

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants.base import FixedTrace
+from l2p.privacy.cost.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.events import Answered
-from l2p.privacy.sampling import FullBatch, PermutationEpochs
 
 
 def noise_multipliers(accountant: str, trace: FixedTrace) -> tuple[np.ndarray, np.ndarray]:

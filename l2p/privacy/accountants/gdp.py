@@ -2,10 +2,10 @@
 
 import math
 
-from l2p.privacy import convert
 from l2p.privacy.accountants.base import FixedTrace, RunAccountant, Terms
 from l2p.privacy.budget import Budget
-from l2p.privacy.sampling import FullBatch, PermutationEpochs
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.sampling import FullBatch, PermutationEpochs
 
 _COEFFICIENTS = {"gaussian": 1.0}
 

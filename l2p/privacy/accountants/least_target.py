@@ -22,7 +22,7 @@ def least_target(accountant: "RunAccountant", trace: "FixedTrace") -> float:
     >>> from l2p.privacy.accountants import find
     >>> from l2p.privacy.accountants.base import FixedTrace
     >>> from l2p.privacy.events import Adjacency, Answered
-    >>> from l2p.privacy.sampling import FullBatch
+    >>> from l2p.privacy.cost.sampling import FullBatch
     >>> trace = FixedTrace([Answered(1, "gaussian", 100.0)], FullBatch(), Adjacency.ZERO_OUT, 1e-8)
     >>> round(least_target(find("gdp"), trace), 4)
     0.0443

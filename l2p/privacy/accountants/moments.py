@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants.base import FixedTrace
 from l2p.privacy.accountants.families import ENVELOPE, EnvelopeOnly
 from l2p.privacy.accountants.gaussians import noise_multipliers
+from l2p.privacy.cost.renyi import Neighbours, divergence_up
+from l2p.privacy.cost.sampling import FullBatch, Poisson, Sampler
 from l2p.privacy.events import Adjacency
-from l2p.privacy.renyi import Neighbours, divergence_up
-from l2p.privacy.sampling import FullBatch, Poisson, Sampler
 
 #: The largest moment that Abadi et al. 2016 count, as does the reference code of SGD-MA.
 MAX_MOMENT = 32

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants.base import RHO, Terms
 from l2p.privacy.accountants.families import TruncatedCDP
+from l2p.privacy.cost.prices import UP, PriceList
+from l2p.privacy.cost.sampling import FixedSize, Sampler
 from l2p.privacy.events import Adjacency
-from l2p.privacy.prices import UP, PriceList
-from l2p.privacy.sampling import FixedSize, Sampler
 
 #: Bun et al. 2018, Theorem 11: price of a fixed-size sample, and the rate and rho up to which it is proved.
 FACTOR, MAX_RATE, MAX_RHO = 13.0, 0.1, 0.1

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants.base import FixedTrace
 from l2p.privacy.accountants.families import ENVELOPE, EnvelopeOnly
 from l2p.privacy.accountants.gdp import ACCOUNTANT as GDP
+from l2p.privacy.cost.sampling import FullBatch, PermutationEpochs, Poisson, Sampler
 from l2p.privacy.events import Adjacency, Answered
-from l2p.privacy.sampling import FullBatch, PermutationEpochs, Poisson, Sampler
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution

@@ -2,11 +2,11 @@
 
 import math
 
-from l2p.privacy import convert
 from l2p.privacy.accountants.base import RHO, SINH_RHO
 from l2p.privacy.accountants.families import OneOrder
 from l2p.privacy.budget import Budget
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 
 
 class RenyiDP(OneOrder):

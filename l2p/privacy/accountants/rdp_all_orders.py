@@ -5,9 +5,9 @@ import math
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from l2p.privacy import convert
 from l2p.privacy.accountants.base import Accountant, FixedTrace, Terms
 from l2p.privacy.accountants.rdp import ACCOUNTANT as RDP
+from l2p.privacy.cost import convert
 
 # Renyi orders are searched from 1 + 1e-3, which suffices for epsilon in the thousands.
 _MIN_ORDER, _GRID = 1e-3, 16
@@ -19,7 +19,7 @@ class AllOrders(Accountant):
     Any order gives a bound, so an inexact search can only raise the result.
 
     >>> from l2p.privacy.events import Adjacency, Answered
-    >>> from l2p.privacy.sampling import Poisson
+    >>> from l2p.privacy.cost.sampling import Poisson
     >>> trace = [Answered(1, "gaussian", 20.0)] * 50
     >>> round(ACCOUNTANT.epsilon_of(FixedTrace(trace, Poisson(1000 / 30400), Adjacency.ZERO_OUT, 1e-8)), 4)
     0.0566

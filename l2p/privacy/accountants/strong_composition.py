@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants.base import FixedTrace
 from l2p.privacy.accountants.families import ENVELOPE, EnvelopeOnly
 from l2p.privacy.accountants.gaussians import noise_multipliers
+from l2p.privacy.cost.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 from l2p.privacy.events import Adjacency
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 
 _UP = 1 + 1e-12
 

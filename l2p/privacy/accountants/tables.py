@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy.accountants import for_runs
 from l2p.privacy.accountants.base import RunAccountant
+from l2p.privacy.cost.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 from l2p.privacy.events import MECHANISMS, Adjacency
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 
 #: The command that writes them.
 COMMAND = "python -m l2p.privacy.accountants.tables docs/accounting.md"

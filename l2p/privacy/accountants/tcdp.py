@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 
-from l2p.privacy import convert
 from l2p.privacy.accountants.base import Accountant, FixedTrace
 from l2p.privacy.accountants.gaussians import noise_multipliers
 from l2p.privacy.accountants.paper_13 import FACTOR, MAX_RATE, MAX_RHO
+from l2p.privacy.cost import convert
+from l2p.privacy.cost.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 from l2p.privacy.events import Answered
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson, Sampler
 
 _UP = 1 + 1e-12
 _COEFFICIENTS = {"gaussian": 0.5}

@@ -10,7 +10,7 @@ from l2p.privacy.card.plots import Granted
 from l2p.privacy.events import MECHANISMS
 
 if TYPE_CHECKING:
-    from l2p.privacy.card import Card
+    from l2p.privacy.card.card import Card
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0; --wash: #f4f6f8;

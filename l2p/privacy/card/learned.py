@@ -1,4 +1,4 @@
-"""Sentences of a card on whether its run learned anything (`l2p.learned` finds out which holds)."""
+"""Sentences of a card on whether its run learned anything (`l2p.release.learned` finds out which holds)."""
 
 NOTHING = "Nothing: no query of this run was answered, so it returns what it began with."
 NO_STEP = "Nothing by its steps, of which none was answered in full: what it returns comes from its side queries alone."

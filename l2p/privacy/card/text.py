@@ -4,13 +4,13 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from l2p.privacy import sampling
 from l2p.privacy.card.unit import in_words, is_row
+from l2p.privacy.cost import sampling
 from l2p.privacy.events import Adjacency
 from l2p.privacy.rounded import rounded
 
 if TYPE_CHECKING:
-    from l2p.privacy.card import Card
+    from l2p.privacy.card.card import Card
 
 _NEIGHBOURS = {
     Adjacency.ZERO_OUT: "Two tables are neighbours if one row of one is replaced by a null row that contributes "

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import Logistic, Square
 from l2p.privacy.budget import Budget
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.cost.prices import PriceList
+from l2p.privacy.cost.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.privacy.events import Adjacency, Event
-from l2p.privacy.filter import Filter
-from l2p.privacy.prices import PriceList
-from l2p.privacy.sampling import FixedSize, FullBatch, PermutationEpochs, Poisson
 from l2p.protectors import HAND_DESIGNED
-from l2p.task import Rows
+from l2p.task.rows import Rows
 from meta_train.config.one_source import OneSource
 from meta_train.config.parts import Simulated
 from meta_train.evaluation import budgets

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.errors import InputError
 from l2p.models import Logistic
 from meta_train.evaluation import meta_test
 from meta_train.evaluation.budgets import ByMu

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from meta_train.config import KINDS, Plain
 from meta_train.recipes import files
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints.overlaps import overlaps
-from l2p.errors import InputError
 from meta_train.recipes import resolve
 
 FILE = """

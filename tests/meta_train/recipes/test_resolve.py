@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.errors import InputError
 from meta_train.recipes import resolve, tuned
 
 FOLDER = Path(resolve.__file__).parent
@@ -77,6 +77,6 @@ def test_a_method_that_no_checkpoint_is_of_is_tuned_by_what_follows_from_it():
 
 
 def test_recipes_are_known_without_the_tables(monkeypatch, tmp_path):
-    monkeypatch.setattr("l2p.data.load", None)
+    monkeypatch.setattr("l2p.tables.load", None)
     for name in resolve.names():
         resolve.resolve(name)

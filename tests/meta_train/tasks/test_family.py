@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import Logistic, Quadratic, Softmax, Square
 from meta_train.config import Plain
 from meta_train.config.one_source import OneSource

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.models import MODELS
-from l2p.simulate import mean_loss
+from l2p.run.simulate import mean_loss
 from meta_train.config import ClassPairs, EveryModel, Plain
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import evaluate, score, whole_run

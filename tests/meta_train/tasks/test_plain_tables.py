@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from meta_train.tasks.family import TaskFamily
 from meta_train.tasks.stacks import draw_stacked
 from meta_train.tasks.targets import Classes, Numbers

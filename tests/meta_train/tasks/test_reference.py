@@ -7,8 +7,8 @@ import pytest
 
 from l2p.models import find_model
 from l2p.queries.solve import minimise
-from l2p.simulate import mean_loss
-from l2p.task import Rows
+from l2p.run.simulate import mean_loss
+from l2p.task.rows import Rows
 from meta_train.tasks import reference as reference_module
 from meta_train.tasks.reference import ADAM_STEPS, MAX_NEWTON, _adam, reference, references
 

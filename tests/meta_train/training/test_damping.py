@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from l2p.models import MODELS
+from l2p.oracle.setup import Setup
+from l2p.privacy.cap.filter import price_list_for_mu
 from l2p.privacy.events import Adjacency
-from l2p.privacy.filter import price_list_for_mu
 from l2p.protectors import Decaying, Optax, Stepwise
-from l2p.public_facts import Setup
-from l2p.run import run
-from l2p.simulate import mean_loss
-from l2p.task import Rows
+from l2p.run.run import run
+from l2p.run.simulate import mean_loss
+from l2p.task.rows import Rows
 from meta_train.training.damping import clip_cotangent, damped
 
 MODEL, N, D, STEPS = MODELS["mlp"], 200, 4, 40

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from l2p import struct
-from l2p.errors import InputError
+from l2p.base import struct
+from l2p.base.errors import InputError
 from meta_train.config import Perturbed
 from meta_train.training import evolution
 

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.errors import InputError
 from l2p.models import MODELS
 from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
-from l2p.features import FeatureMap
+from l2p.base.errors import InputError
 from l2p.models import Logistic, find_model
 from l2p.protectors import Eigenbasis, Stepwise
-from l2p.protectors.tunable import combine, partition
-from l2p.run import Simulation, start
-from l2p.simulate import mean_loss
+from l2p.protectors.learned.tunable import combine, partition
+from l2p.run.run import Simulation, start
+from l2p.run.simulate import mean_loss
+from l2p.task.feature_map import FeatureMap
 from meta_train.config import Constrained, EveryModel, Perturbed, Plain, Search
 from meta_train.config.bands import BANDS
 from meta_train.evaluation.budgets import ByMu, budgets_of_shapes

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.errors import InputError
-from l2p.protectors.tunable import of_lines
+from l2p.protectors.learned.tunable import of_lines
 from meta_train.config import Addition
 from meta_train.training import gradients
 from meta_train.training.loop import meta_train

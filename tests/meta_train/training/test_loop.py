@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.errors import InputError
-from l2p.privacy.sampling import Poisson
+from l2p.privacy.cost.sampling import Poisson
 from l2p.protectors import PublicGeometry
 from meta_train.config import ClassPairs, EveryModel, Plain
 from meta_train.config.drawn import Shape

@@ -3,10 +3,10 @@
 import jax
 import pytest
 
-from l2p import struct
+from l2p.base import struct
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.tunable import tunable
+from l2p.protectors.learned.tunable import tunable
 from meta_train.recipes import tuned
 from meta_train.training.starting_points import starting_point
 from meta_train.training.untrained import BUILDERS

@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.errors import InputError
 from l2p.protectors import BaseRate, Centering, conditioning
-from l2p.protectors.eigenbasis import MAX_FEATURES
-from l2p.protectors.tunable import of_wide_tables
+from l2p.protectors.learned.tunable import of_wide_tables
+from l2p.protectors.stepwise.eigenbasis import MAX_FEATURES
 from meta_train.config import Addition
 from meta_train.recipes import resolve
 from meta_train.training import gradients

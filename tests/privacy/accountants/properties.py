@@ -11,12 +11,12 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy import MECHANISMS, Adjacency, Answered, Budget, Event, Filter, Poisson
 from l2p.privacy.accountants import find
 from l2p.privacy.accountants.base import FixedTrace
 from l2p.privacy.accountants.tables import EXAMPLES
-from l2p.privacy.envelope import EnvelopeFilter
+from l2p.privacy.cap.envelope import EnvelopeFilter
 
 EPSILON, DELTA = 0.4, 1e-6
 #: From far too little noise to far more than any run needs; exact in float32.

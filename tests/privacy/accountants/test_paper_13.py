@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
+from l2p.base.errors import InputError
 from l2p.privacy import Adjacency, Budget, Event, Filter, FixedSize
 
 FIXED, REPLACE_ONE = FixedSize(1000, 30400), Adjacency.REPLACE_ONE

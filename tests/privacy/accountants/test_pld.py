@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from l2p.errors import InputError
-from l2p.privacy import convert
+from l2p.base.errors import InputError
+from l2p.privacy.cost import convert
 from l2p.privacy.events import Answered
 from tests.privacy.traces import FULL, POISSON, price, trace
 

@@ -12,15 +12,17 @@ import jax.numpy as jnp
 import pytest
 
 import l2p
-from l2p.cli import main
+from l2p.base.errors import InputError
 from l2p.commands import apply, ledger
-from l2p.errors import InputError
-from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Poisson, accountants, planning, sampling
+from l2p.commands.cli import main
+from l2p.privacy import Adjacency, Budget, Filter, FullBatch, Poisson, accountants
 from l2p.privacy.accountants import Listed, either, every, find, for_runs, run_names, tables
 from l2p.privacy.accountants.base import RunAccountant
+from l2p.privacy.cap import planning
+from l2p.privacy.cost import sampling
+from l2p.privacy.cost.sampling import PermutationEpochs
 from l2p.privacy.events import Event
-from l2p.privacy.ledger import UNITS
-from l2p.privacy.sampling import PermutationEpochs
+from l2p.privacy.ledger.ledger import UNITS
 from tests.privacy.accountants import properties
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +93,7 @@ NEW = '''
 
 from l2p.privacy import convert
 from l2p.privacy.accountants.base import RHO, RunAccountant
-from l2p.privacy.sampling import FullBatch
+from l2p.privacy.cost.sampling import FullBatch
 
 
 class New(RunAccountant):

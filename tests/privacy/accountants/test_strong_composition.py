@@ -5,8 +5,8 @@ import math
 import pytest
 
 from l2p.privacy import fixed
+from l2p.privacy.cost.sampling import Poisson
 from l2p.privacy.events import Adjacency
-from l2p.privacy.sampling import Poisson
 from tests.privacy.traces import DELTA, FULL, POISSON, price, trace
 
 

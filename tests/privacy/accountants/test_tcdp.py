@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from l2p.privacy.accountants import tcdp
-from l2p.privacy.sampling import Poisson
+from l2p.privacy.cost.sampling import Poisson
 from tests.privacy.traces import POISSON, price, trace
 
 

@@ -1,0 +1,128 @@
+"""A schema as SQL: the rows of `l2p.tables.schema.Encoding`, computed by PostgreSQL.
+
+Numbers are rounded to single precision as there, but below a millionth of a millionth they are 0, since PostgreSQL
+fails where a product is too small. A row that is invalid there has a label of NULL here.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+
+from l2p.base.errors import InputError
+from l2p.models import INTERCEPT_COLUMN
+from l2p.tables.bounds import Interval
+from l2p.tables.reading.database import quoted
+from l2p.tables.reading.in_postgresql import NUMBERS
+from l2p.tables.schema import Number, Schema
+from l2p.tables.schema.cells import numbers
+from l2p.tables.schema.columns import Value, kind_of
+
+_TINY = 1e-12
+
+
+def encoded_rows_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) -> str:
+    """The query of a table's encoded rows in the order of its key: line (int, from 1), x (float8[]), y (0, 1 or NULL),
+    and alone, which is true if the key tells the row from those before it.
+
+    Args:
+      schema: of numbers with bounds, and two classes.
+      table: its quoted name.
+      key: a column.
+      kinds: the types of its columns.
+
+    Raises:
+      InputError: the schema declares what cannot be computed there.
+
+    >>> from l2p.tables.schema import Target
+    >>> ward = Schema({"age": Number(0, 120)}, Target("back", classes=(False, True)))
+    >>> encoded_rows_query(ward, '"ward"', "id", {"age": "int4", "back": "bool"}).split(" FROM ", 1)[1]
+    '(SELECT "id" AS key, "age"::float8 AS x1, CASE WHEN ... THEN 0 WHEN ... THEN 1 END AS y FROM "ward") AS cells'
+    """
+    columns = _numbers(schema, kinds)
+    cells = [f"{quoted(name)}::float8 AS x{place}" for place, name in enumerate(columns, 1)]
+    encoded = [_scaled(f"x{place}", column) for place, column in enumerate(columns.values(), 1)]
+    valid = " AND ".join(_valid(schema, f"x{place}") for place in range(1, len(columns) + 1))
+    # Names are quoted and values are literals, so that each is what it is whatever it holds.
+    return (
+        f"SELECT row_number() OVER (ORDER BY key)::int AS line, ARRAY[{', '.join([*encoded, str(INTERCEPT_COLUMN)])}]"  # noqa: S608
+        f"::float8[] AS x, CASE WHEN {valid} THEN y END AS y, "
+        "key IS NOT NULL AND rank() OVER (ORDER BY key) = row_number() OVER (ORDER BY key) AS alone "
+        f"FROM (SELECT {quoted(key)} AS key, {', '.join(cells)}, {_label(schema, kinds)} AS y FROM {table}) AS cells"
+    )
+
+
+def _numbers(schema: Schema, kinds: Mapping[str, str]) -> dict[str, Number]:
+    columns: dict[str, Number] = {}
+    for name in schema.features:
+        column = schema.columns[name]
+        if not isinstance(column, Number) or column.is_private or column.missing or kinds.get(name) not in NUMBERS:
+            raise InputError(
+                f"column {name!r} cannot be encoded in the database, where features are columns of numbers with "
+                "declared bounds and nothing that stands in for missing ones; make it one in a view, or train outside "
+                "of the database (private_train)."
+            )
+        columns[name] = column
+    if schema.unit is not None or schema.target.weights is not None:
+        raise InputError(
+            "the schema protects units or weighs classes, but passes over rows are proved for single rows that count "
+            "alike; leave both out, or choose a method that asks for sums, such as noisygd, outside of the database."
+        )
+    return columns
+
+
+def _scaled(cell: str, column: Number) -> str:
+    low, high = cast(Interval, column.bounds)
+    width = high - low
+    above = f"least(greatest({cell}, {number(low)}), {number(high)}) - {number(low)}"
+    return f"CASE WHEN {above} > {number(_TINY * width)} THEN (({above}) / {number(width)})::float4 ELSE 0 END"
+
+
+def _valid(schema: Schema, cell: str) -> str:
+    """Condition that a cell is a finite number (NaN is above infinity here) and none that stands for a missing one."""
+    words = numbers(np.array(schema.missing_words or ("",), object))
+    exclusions = "".join(f" AND {cell} <> {number(value)}" for value in words.tolist() if math.isfinite(value))
+    return f"{cell} > '-Infinity' AND {cell} < 'Infinity'{exclusions}"
+
+
+def _label(schema: Schema, kinds: Mapping[str, str]) -> str:
+    target = schema.target
+    kind, classes = kinds.get(target.column), tuple(target.classes or ())
+    fitting = float if kind in NUMBERS else bool if kind == "bool" else str
+    if len(classes) != 2 or kind_of(classes[0]) is not fitting:
+        raise InputError(
+            f"the labels of {target.column!r} cannot be told apart in the database: declare two classes, and of the "
+            "column's own type (texts, numbers or booleans)."
+        )
+    cell = quoted(target.column)
+    cell = {float: f"{cell}::float8", bool: cell, str: f"btrim({cell}::text, E' \\t\\n\\r\\f\\v')"}[fitting]
+    spellings = [(label, *(word for word, value in target.aliases.items() if value == label)) for label in classes]
+    conditions = [f"{cell} IN ({', '.join(map(_literal, words))})" for words in spellings]
+    return f"CASE WHEN {conditions[0]} THEN 0 WHEN {conditions[1]} THEN 1 END"
+
+
+def _literal(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return text(value) if isinstance(value, str) else number(value)
+
+
+def number(value: float) -> str:
+    """A number as PostgreSQL reads it back, bit for bit.
+
+    >>> number(-0.1)
+    "'-0.1'::float8"
+    """
+    return f"'{float(value)!r}'::float8"
+
+
+def text(value: str) -> str:
+    r"""A text as PostgreSQL reads it back, whatever the session's settings.
+
+    >>> print(text("it's a \\"))
+    E'it''s a \\'
+    """
+    if "\0" in value:
+        raise InputError("a declared class holds a NUL character, which no text in PostgreSQL can; leave it out.")
+    return "E'" + value.replace("\\", "\\\\").replace("'", "''") + "'"

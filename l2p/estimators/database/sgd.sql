@@ -1,0 +1,137 @@
+-- Stochastic gradient descent as an aggregate over a shuffled scan, in PostgreSQL and without noise.
+--
+-- All of it lies in the temporary schema of one session: nothing is installed, and nobody else's version runs in its
+-- place. `l2p.estimators.database.train` calls l2p_pass and adds the noise where it comes from; in psql, \i sgd.sql loads it.
+--
+-- State: p weights, p sums of the batch's gradients, and how many rows it has seen.
+CREATE OR REPLACE FUNCTION pg_temp.l2p_step(
+  state float8[],   -- NULL before the first row
+  x float8[],       -- the row, p numbers with its constant column
+  y float8,         -- its label, 0 or 1; NULL makes a null row, which adds nothing and keeps its place
+  place int,        -- in this pass, from 1
+  ends boolean,     -- whether the row is the last of its batch
+  size float8,      -- of the batch's step
+  start float8[],   -- weights before the pass
+  batch int,        -- what a batch's sum is divided by
+  ridge float8,
+  radius float8,    -- of the ball that weights stay in; NULL for none
+  norm_bound float8,  -- rows are shrunk to this length
+  width float8      -- of the Huber SVM's bend; NULL for the logistic loss
+) RETURNS float8[] LANGUAGE plpgsql AS $$
+DECLARE
+  p int := cardinality(start);
+  margin float8 := 0;
+  squares float8 := 0;
+  slope float8 := 0;  -- derivative of the loss in the margin, times the factor that shrinks the row
+  v float8;
+BEGIN
+  IF state IS NULL THEN
+    state := start || array_fill(0::float8, ARRAY[p + 1]);
+  END IF;
+  IF place <> state[2 * p + 1] + 1 THEN
+    RAISE EXCEPTION 'rows did not come in their order';
+  END IF;
+  state[2 * p + 1] := place;
+
+  IF y IS NOT NULL THEN
+    FOR j IN 1..p LOOP
+      margin := margin + state[j] * x[j];
+      squares := squares + x[j] * x[j];
+    END LOOP;
+    slope := least(1, norm_bound / sqrt(squares));
+    margin := slope * margin;
+    IF width IS NULL THEN
+      -- Beyond 500 nothing changes but that exp would fail.
+      slope := slope * (1 / (1 + exp(-least(greatest(margin, -500), 500))) - y);
+    ELSE
+      v := 2 * y - 1;
+      slope := -slope * v * least(greatest((1 + width - v * margin) / (2 * width), 0), 1);
+    END IF;
+  END IF;
+
+  IF NOT ends THEN
+    IF slope <> 0 THEN
+      FOR j IN 1..p LOOP
+        state[p + j] := state[p + j] + slope * x[j];
+      END LOOP;
+    END IF;
+    RETURN state;
+  END IF;
+
+  squares := 0;
+  FOR j IN 1..p LOOP
+    v := state[p + j];
+    IF slope <> 0 THEN
+      v := v + slope * x[j];
+    END IF;
+    v := state[j] - size * (v / batch + ridge * state[j]);
+    -- PostgreSQL refuses products that are too small to be told from 0, and whether a run fails must not depend on rows.
+    IF v BETWEEN -1e-100 AND 1e-100 THEN
+      v := 0;
+    END IF;
+    squares := squares + v * v;
+    state[j] := v;
+    state[p + j] := 0;
+  END LOOP;
+  IF squares > radius * radius THEN
+    v := radius / sqrt(squares);
+    FOR j IN 1..p LOOP
+      state[j] := state[j] * v;
+    END LOOP;
+  END IF;
+  RETURN state;
+END $$;
+
+CREATE OR REPLACE AGGREGATE pg_temp.l2p_sgd(
+  x float8[], y float8, place int, ends boolean, size float8, start float8[], batch int, ridge float8, radius float8,
+  norm_bound float8, width float8
+) (SFUNC = pg_temp.l2p_step, STYPE = float8[]);
+
+-- Weights after one pass over the rows of a query, which gives line (int, from 1), x and y. Line i comes at places[i].
+CREATE OR REPLACE FUNCTION pg_temp.l2p_pass(
+  lines text, places int[], start float8[], sizes float8[], batch int, ridge float8, radius float8, norm_bound float8,
+  width float8
+) RETURNS float8[] LANGUAGE plpgsql AS $$
+DECLARE
+  state float8[];
+  p int := cardinality(start);
+BEGIN
+  EXECUTE format($query$
+    SELECT pg_temp.l2p_sgd(
+      x, y, place, place %% $4 = 0 OR place = cardinality($1), $3[(place - 1) / $4 + 1], $2, $4, $5, $6, $7, $8
+    )
+    FROM (SELECT $1[line] AS place, x, y FROM (%s) AS lines ORDER BY 1) AS shuffled
+  $query$, lines) INTO state USING places, start, sizes, batch, ridge, radius, norm_bound, width;
+  IF state[2 * p + 1] IS DISTINCT FROM cardinality(places) THEN
+    RAISE EXCEPTION 'there are not as many rows as places';
+  END IF;
+  RETURN state[1:p];
+END $$;
+
+-- The same passes WITHOUT ANY NOISE, for whoever may see the rows: the control that private runs are compared with.
+-- `dependent` (0 or 1) and `independent` (an array) are expressions, as in MADlib; rows without them are null rows.
+CREATE OR REPLACE PROCEDURE pg_temp.l2p_train(
+  source_table text, out_table text, dependent text, independent text, key text, num_passes int DEFAULT 10,
+  batch int DEFAULT 50, step_size float8 DEFAULT NULL, noiseless boolean DEFAULT false
+) LANGUAGE plpgsql AS $$
+DECLARE
+  lines text := format(
+    'SELECT row_number() OVER (ORDER BY %1$s)::int AS line, ((%2$s)::float8[] || 0.5::float8) AS x, '
+    'CASE WHEN array_position((%2$s)::float8[], NULL) IS NULL THEN (%3$s)::float8 END AS y FROM %4$s',
+    key, independent, dependent, source_table);
+  weights float8[];
+  n int;
+BEGIN
+  IF NOT noiseless THEN
+    RAISE EXCEPTION 'this procedure adds no noise, so what it writes is private'
+    USING HINT = 'Call l2p.estimators.database.train from Python, or ask for the control (noiseless => true).';
+  END IF;
+  EXECUTE format('SELECT count(*), array_fill(0::float8, ARRAY[max(cardinality(x))]) FROM (%s) AS lines', lines)
+  INTO n, weights;
+  FOR pass IN 1..num_passes LOOP
+    weights := pg_temp.l2p_pass(
+      lines, (SELECT array_agg(place ORDER BY random()) FROM generate_series(1, n) AS place), weights,
+      array_fill(coalesce(step_size, 1 / sqrt(n)), ARRAY[(n + batch - 1) / batch]), batch, 0, NULL, 1, NULL);
+  END LOOP;
+  EXECUTE format('CREATE TABLE %s AS SELECT $1 AS coef', out_table) USING weights;
+END $$;

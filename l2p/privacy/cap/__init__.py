@@ -1,0 +1,1 @@
+"""What stops a run: filters, plans, and the sum of what it has spent."""

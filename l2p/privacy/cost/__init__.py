@@ -1,0 +1,1 @@
+"""What queries cost: conversions, Renyi divergences, sampling, selection."""

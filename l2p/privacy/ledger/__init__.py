@@ -1,0 +1,1 @@
+"""What all runs on one data set have spent together."""

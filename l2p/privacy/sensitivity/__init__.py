@@ -1,0 +1,1 @@
+"""How far one row moves the result of a solver that adds no noise itself."""

@@ -1,0 +1,86 @@
+"""Noise and clipping norms as curves over log(mu N), for one protector that trains every model."""
+
+from typing import Annotated, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from l2p.base import struct
+from l2p.models.base import INTERCEPT_COLUMN
+from l2p.oracle import Oracle
+from l2p.oracle.setup import Setup
+from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
+from l2p.protectors.fields import MAX_LOG_BOUND, Curve
+from l2p.protectors.register import stored
+from l2p.protectors.stepwise.networks import Layers, apply_known
+from l2p.protectors.stepwise.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
+
+#: Inputs of the network, see `_inputs`.
+SCHEDULE_INPUTS = 9
+
+
+@stored
+@struct.dataclass
+class CurveScheduler(Scheduler):
+    """Noise and clipping norms that change geometrically over the run; norms are in units of the loss's slope.
+
+    Where rows are fitted well their gradients are short, and a shorter clipping norm means less noise. On an easy table
+    that happens soon, on a hard one never. Released values tell the two apart: the length of margins, and the ratio of
+    gradients to their noise. A network may decide by these. Noise multipliers, and so prices, do not depend on it.
+
+    Attributes:
+      log_clip_norm: f32[k, 5], log of the first step's clipping norm over the loss's `typical_slope`.
+      rate: f32[k, 5], spending grows by exp(rate) from the first step to the last.
+      clip_rate: f32[k, 5], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
+        shrink as rows are fitted.
+      network: with up to `SCHEDULE_INPUTS` inputs; its output is added to the log of the clipping norm. Or None.
+    """
+
+    log_clip_norm: Curve
+    rate: Curve
+    clip_rate: Curve
+    network: Annotated[dict, Layers(SCHEDULE_INPUTS, 1)] | None = None
+    adaptive: ClassVar[bool] = False
+
+    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+        setup = oracle.setup
+        facts = facts_of(setup, observation.gradient.shape[0])
+        charge, num_charges = oracle.charge, setup.num_charges(num_steps)
+        share = tail_share(between_knots(self.rate, facts) * jnp.arange(num_charges) / num_charges, charge)
+        progress = oracle.step / num_steps
+        log_clip_norm = between_knots(self.log_clip_norm, facts) + between_knots(self.clip_rate, facts) * progress
+        if self.network is not None:
+            output = apply_known(self.network, _inputs(observation, progress, facts, setup))[0]
+            log_clip_norm = log_clip_norm + jnp.where(jnp.isnan(output), 0.0, output)
+        # Noise that is fixed in advance must be spent whatever the answers are: a bound that the oracle refuses would
+        # let the network end the run.
+        bound = jnp.exp(jnp.clip(log_clip_norm, -MAX_LOG_BOUND, MAX_LOG_BOUND))
+        clip_norm = setup.model.typical_slope(setup.kind) * bound
+        return Plan(noise_for_share(oracle, share), clip_norm), state
+
+
+def _inputs(observation: Observation, progress: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+    """The network's inputs, f32[SCHEDULE_INPUTS]."""
+    model, size = setup.model, observation.gradient.shape[0]
+    noise = size * jnp.square(observation.noise_std)
+    square = jnp.square(observation.gradient).sum()
+    # How much of the last gradient is signal, and how long that is for rows whose losses have a typical slope.
+    strength = jnp.log(square / (noise + 1e-20) + 0.1) / 2.0
+    length = INTERCEPT_COLUMN if observation.length is None else observation.length
+    unit = jnp.square(model.typical_slope(setup.kind) * length)
+    signal = jnp.log(jnp.maximum(square - noise, 0.0) / unit + 1e-4) / 4.0
+    margin = jnp.zeros(())
+    if observation.params is not None and observation.moment is not None:
+        margin = (
+            jnp.log1p(
+                observation.moment @ jnp.square(observation.params) / jnp.square(model.typical_margin(setup.kind))
+            )
+            / 2.0
+        )
+    slope = (
+        jnp.zeros(())
+        if observation.rates is None
+        else jnp.log(model.scales_at_rates(observation.rates, setup.kind)[0].mean())
+    )
+    run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *facts.inputs]
+    return jnp.stack([margin, strength, signal, slope, *run])

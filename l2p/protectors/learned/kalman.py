@@ -1,0 +1,335 @@
+"""Steps by a Kalman filter in each coordinate, from curvature and noise.
+
+The constants of a `MixProjector` are rates for gradients, learned at some curvature; at another they are several times
+too large or too small. Here a step is derived from public facts. Near the minimum w* a noised gradient at w is
+h (w - w*) plus noise of known size, where h is at most the loss's curvature times the second moment of the coordinate's
+feature, which the run has bought. So a noised gradient is a noised measurement of w*, and a filter tracks the variance
+P of the distance from it: the step is K = P h / (h^2 P + noise^2) times the gradient. Where noise vanishes K is 1 / h,
+the step of Newton's method; where noise dominates, K is small and falls with P, which averages the noise away. Learned
+are the variance at the start, the ratio of the curvature to its bound, and a momentum, which makes up for smaller
+curvature.
+
+The distance of w* differs much between a table whose classes are hard to tell apart and an easy one. So the variance at
+the start is a first guess, which is scaled by the measurements of w* (empirical Bayes): pooled over the coordinates of
+all features they soon show whether there is signal. A network may correct the filter in each coordinate, by comparing
+the gradients so far with the expected ones.
+
+With few rows the sample minimiser misses the population's, with a variance of about 1 / (N h); the ridge corrects for
+it. Under this ridge the minimiser is the most likely place of the population's, given the prior; the ridge vanishes as
+N grows.
+
+Gradient descent is stable up to 2 over the largest curvature, and no step is longer than `LONGEST` over the bound on
+it. For rows that are clipped to a length the bound is too low, for a hinge there is none, and for a network it changes.
+So the bound grows where gradients change more along an update than it allows, beyond their noise; and in coordinates
+whose gradient points back along the last update, momentum is dropped.
+"""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+
+from l2p.base import struct
+from l2p.models.base import INTERCEPT_COLUMN
+from l2p.oracle.setup import Setup
+from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
+from l2p.protectors.fields import MAX_LOG, Curve
+from l2p.protectors.learned.belief import NOISIEST, Aim, Belief, Measured
+from l2p.protectors.learned.line import AT_START, LineStep
+from l2p.protectors.register import stored
+from l2p.protectors.stepwise.networks import Layers, apply_known
+from l2p.protectors.stepwise.projectors import Projector
+from l2p.protectors.stepwise.schedulers import Observation
+
+#: Steps of gradient descent are stable up to 2 / h.
+LONGEST = 1.5
+#: Inputs of the network, see `KalmanProjector._inputs`, and outputs: the logarithms of factors for the step and for the
+#: prior's variance, and terms for the logits of certainty and momentum.
+INPUTS, OUTPUTS = 15, 4
+
+
+@stored
+@struct.dataclass
+class KalmanProjector(Projector):
+    """The filter above. Every constant is a curve over log(mu N), the same for all models.
+
+    Attributes:
+      log_curvature: f32[k, 5], log of the curvature over its typical value, `typical_curvature` times the second moment
+        of the coordinate's feature.
+      log_unknown: f32[k, 5], added where second moments were not bought: only the mean one is known there, and the
+        largest, which bounds the curvature, is larger.
+      log_spread: f32[k, 5], log of the length of the margins of w* at the start, over typical slope / curvature.
+      spread_power: f32[k, 5], power of a coordinate's second moment that divides its part of that spread.
+      log_intercept: f32[k, 5], the same as `log_spread` for the intercepts, beside the variance of the error of a start
+        that was bought.
+      log_width: f32[k, 5], log of the standard deviation, among tables, of the logarithm of the factor on the variance
+        of features at the start.
+      logit_certain: f32[k, 5], logit of the curvature assumed where the filter narrows P, over that of its steps.
+      logit_momentum: f32[k, 5], logit of the share of the last update that is added, where noise vanishes.
+      log_steepest: f32[k, 5], log of the bound on the curvature over h where second moments were not bought. Where they
+        were, the bound is the model's largest curvature times them. Steps are at most `LONGEST` over the bound; the
+        distance to the minimum is still estimated by h.
+      log_gradient_norm: f32[k, 5], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
+        length. Gradients that are clipped below it are smaller than by the curvature, as the filter then expects.
+      logit_return: f32[k, 5], logit of how far params shrink back once the prior narrows, from 0, not at all, to 1.
+      rate_power: f32[k, 5], the power to which slope and curvature change with the classes' shares, where these were
+        bought (`Model.scales_at_rates`).
+      log_sampling: f32[k, 5], log of the variance that drawing N rows gives to their minimum, over that of a typical
+        slope and curvature.
+      network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
+      line: scales the distance from the start, or None.
+    """
+
+    log_curvature: Curve
+    log_unknown: Curve
+    log_spread: Curve
+    spread_power: Curve
+    log_intercept: Curve
+    log_width: Curve
+    logit_certain: Curve
+    logit_momentum: Curve
+    log_steepest: Curve
+    log_gradient_norm: Curve
+    logit_return: Curve
+    rate_power: Curve
+    log_sampling: Curve
+    network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
+    line: LineStep | None = None
+
+    def init(self, params: jax.Array, setup: Setup) -> Belief:
+        zeros = jnp.zeros_like(params)
+        return Belief(
+            start=params,
+            remaining=jnp.ones_like(params),
+            variance=zeros,
+            measured=Measured(zeros, zeros),
+            update=zeros,
+            change=zeros,
+            average=zeros,
+            noise=zeros,
+            surprise=zeros,
+            weight=jnp.zeros((), params.dtype),
+            last=zeros,
+            last_noise=jnp.zeros((), params.dtype),
+            steeper=jnp.ones((), params.dtype),
+            line=jnp.zeros((), params.dtype),
+        )
+
+    def __call__(
+        self, state: Belief, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+    ) -> tuple[jax.Array, Belief]:
+        facts = facts_of(setup, params.shape[0])
+        curvature, steepest = self._curvature(observation, params, state.start, facts, setup)
+        noise = jnp.square(observation.noise_std) + 1e-20
+        moved = params - state.start
+        measured = state.measured.after(moved - observation.gradient / curvature, noise / jnp.square(curvature))
+        sampling = self._sampling(observation, params, facts, setup)
+        prior, log_scale = self._prior(observation, params, measured, sampling, facts, setup)
+        steeper = state.steeper_after(observation.gradient, noise, steepest)
+        longer = wider = surer = faster = jnp.zeros(())
+        if self.network is not None:
+            aim = Aim.at(curvature, prior, sampling)
+            state = state.after(observation.gradient + aim.ridge * moved, noise, aim.curvature, aim.prior)
+            inputs = self._inputs(state, observation, measured, aim, log_scale, progress, facts)
+            longer, wider, surer, faster = apply_known(self.network, inputs).T
+            prior = prior * jnp.exp(jnp.clip(wider, -MAX_LOG, MAX_LOG))
+        ridge, curvature, prior = Aim.at(curvature, prior, sampling)
+        state, correction = self._shrunk_to_prior(state, moved, prior, facts)
+        gradient = observation.gradient + ridge * moved + curvature * correction  # at the corrected params
+        variance = jnp.square(state.remaining) * prior + state.variance
+        gain = variance * curvature / (jnp.square(curvature) * variance + noise)
+        wanted = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
+        bound = steepest * steeper + ridge
+        gain = jnp.minimum(wanted, LONGEST / bound)
+        factor = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
+        # wanted * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
+        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * wanted * curvature
+        # A gradient that points back along the last update tells that this went too far (O'Donoghue and Candes 2015).
+        damped = jnp.where(gradient * state.update > 0.0, 0.0, jnp.minimum(momentum, 1.0))
+        update = damped * state.update - gain * gradient
+        lengthened, line = self._lengthened(state.line, observation, moved, gain * bound, bound, setup)
+        return correction + update + lengthened, state.replace(  # type: ignore[attr-defined]
+            remaining=factor * state.remaining,
+            variance=jnp.square(factor) * state.variance + jnp.square(gain) * noise,
+            measured=measured,
+            update=update,
+            change=update + lengthened,
+            last=observation.gradient,
+            last_noise=noise,
+            steeper=steeper,
+            line=line,
+        )
+
+    def _lengthened(
+        self,
+        line: jax.Array,
+        observation: Observation,
+        moved: jax.Array,
+        used: jax.Array,
+        bound: jax.Array,
+        setup: Setup,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Change f32[p] of params, `moved` f32[p] from the start, by `LineStep`, and the next `line` f32[].
+
+        The filter's own step moves along the line, too: its gains use up `used` f32[p] of the stable `LONGEST` over the
+        curvature `bound` f32[p], and the line gets the rest.
+        """
+        if self.line is None or observation.moment is None:
+            return jnp.zeros_like(moved), line
+        facts, model = facts_of(setup, moved.shape[0]), setup.model
+        of_features = jnp.where(observation.moment > 0.0, moved, 0.0)
+        square = jnp.square(of_features)
+        has_moved = observation.moment @ square > AT_START
+        length, norm, reach = (
+            jnp.where(has_moved, sizes @ square, 1.0) for sizes in (observation.moment, jnp.ones_like(square), bound)
+        )
+        clipping = self._clipped(observation, facts, setup)
+        noise = norm * (jnp.square(observation.noise_std / clipping) + 1e-20)
+        curvature = model.line_curvature(jnp.sqrt(length), setup.kind)
+        # In each coordinate the filter's gains are for the loss at its steepest.
+        longest = jnp.maximum(LONGEST / curvature - ((used * bound) @ square / reach) / reach, 0.0)
+        change, remaining = self.line(
+            line, of_features @ observation.gradient / clipping, noise, curvature, longest, facts
+        )
+        return jnp.where(has_moved, jnp.expm1(change), 0.0) * of_features, jnp.where(has_moved, remaining, line)
+
+    def _shrunk_to_prior(
+        self, state: Belief, moved: jax.Array, prior: jax.Array, facts: Facts
+    ) -> tuple[Belief, jax.Array]:
+        """The belief after params, `moved` f32[p] from the start, shrink back to those that a narrower prior would have
+        given, and that change f32[p] of params."""
+        # Params are `share` of the distance plus noise. Given them, share times the mean distance is this multiple of
+        # them, 1 while the prior stays; before the first step nothing has moved.
+        share = 1.0 - state.remaining
+        has_moved = share > 0.0
+        mean = share * prior / jnp.where(has_moved, jnp.square(share) * prior + state.variance, 1.0)
+        power = jax.nn.sigmoid(between_knots(self.logit_return, facts))
+        shrinkage = jnp.clip(jnp.where(has_moved, mean, 1.0), 1e-6, 1.0) ** power
+        remaining, variance = 1.0 - shrinkage * share, jnp.square(shrinkage) * state.variance
+        return state.replace(remaining=remaining, variance=variance), (shrinkage - 1.0) * moved  # type: ignore[attr-defined]
+
+    def _inputs(
+        self,
+        state: Belief,
+        observation: Observation,
+        measured: Measured,
+        aim: Aim,
+        log_scale: jax.Array,
+        progress: jax.Array,
+        facts: Facts,
+    ) -> jax.Array:
+        """The network's inputs for each coordinate, f32[p, INPUTS]; `state` has the gradient in its averages."""
+        recent = state.average / jnp.sqrt(state.noise + 1e-20)
+        # 1 if the filter is right about curvature, distance and noise; 0 on this scale.
+        surprise = state.surprise / state.weight
+        distance = measured.total * jax.lax.rsqrt(measured.precision)
+        # Expected size of the distance, from 0 where noise hides the minimum.
+        visible = jnp.log1p(jnp.minimum(measured.precision * aim.prior, NOISIEST)) / 4.0
+        signal = jnp.square(aim.curvature) * (jnp.square(state.remaining) * aim.prior + state.variance)
+        signal = signal / (signal + jnp.square(observation.noise_std) + 1e-20)
+        strength = jnp.zeros_like(signal) if observation.strength is None else observation.strength / 4.0
+        of_feature = jnp.zeros_like(signal) if observation.moment is None else jnp.sign(observation.moment)
+        tests = [jnp.arcsinh(jnp.abs(ratio)) for ratio in (recent, distance)]
+        each = [*tests, visible, jnp.log(surprise + 0.1) / 2.0, signal, strength, of_feature]
+        # Of all coordinates together far less is chance.
+        together = [jnp.log(jnp.square(recent).mean() + 0.1) / 2.0, jnp.log(surprise.mean() + 0.1) / 2.0]
+        run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *facts.inputs]
+        shared = jnp.stack([*together, log_scale / 4.0, *run])
+        return jnp.concatenate([jnp.stack(each, 1), jnp.broadcast_to(shared, (*signal.shape, len(shared)))], 1)
+
+    def _curvature(
+        self, observation: Observation, params: jax.Array, start: jax.Array, facts: Facts, setup: Setup
+    ) -> tuple[jax.Array, jax.Array]:
+        """h f32[p], as clipped gradients show it; and the largest f32[p] that there may be, for whole gradients."""
+        moment, of_feature = _moments(observation, params)
+        moment = moment * setup.model.moment_growth(params, start)
+        curvature_at_rates = self._at_rates(observation, params, facts, setup)[1]
+        bought = jnp.array(False) if observation.strength is None else observation.strength.max() > 0.0
+        unknown = of_feature & ~bought
+        larger = jnp.where(unknown, between_knots(self.log_unknown, facts), 0.0)
+        scale = jnp.exp(between_knots(self.log_curvature, facts) + larger)
+        h = setup.model.typical_curvature(setup.kind) * scale * moment
+        bound = jnp.maximum(h, setup.model.largest_curvature(setup.kind) * moment)
+        steepest = jnp.where(unknown, h * jnp.exp(between_knots(self.log_steepest, facts)), bound)
+        h = h * curvature_at_rates
+        return h * self._clipped(observation, facts, setup), jnp.maximum(h, steepest)
+
+    def _at_rates(
+        self, observation: Observation, params: jax.Array, facts: Facts, setup: Setup
+    ) -> tuple[jax.Array | float, jax.Array | float]:
+        """Slope and curvature f32[p] at the classes' shares, over those at even ones."""
+        if observation.rates is None:
+            return 1.0, 1.0
+        power, model = between_knots(self.rate_power, facts), setup.model
+        scales = model.scales_at_rates(observation.rates, setup.kind)
+        slope, curvature = (jnp.tile(scale**power, params.shape[0] // model.num_margins) for scale in scales)
+        return slope, curvature
+
+    def _unit(self, observation: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+        """Typical length f32[p] of margins."""
+        slope, curvature = self._at_rates(observation, params, facts, setup)
+        return jnp.broadcast_to(setup.model.typical_margin(setup.kind) * slope / curvature, params.shape)
+
+    def _sampling(self, observation: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+        """Variance f32[p] of the minimum among draws of N rows; that of intercepts is too small to matter."""
+        moment, of_feature = _moments(observation, params)
+        unit = jnp.square(self._unit(observation, params, facts, setup)) * jnp.exp(
+            between_knots(self.log_sampling, facts)
+        )
+        return jnp.where(of_feature, unit / (setup.num_rows * moment), 0.0)
+
+    def _clipped(self, observation: Observation, facts: Facts, setup: Setup) -> jax.Array | float:
+        """Share f32[] of a typical row's gradient that clipping leaves."""
+        if observation.clip_norm is None or observation.length is None:
+            return 1.0
+        norm = (
+            setup.model.typical_slope(setup.kind)
+            * observation.length
+            * jnp.exp(between_knots(self.log_gradient_norm, facts))
+        )
+        return observation.clip_norm * jax.lax.rsqrt(jnp.square(observation.clip_norm) + jnp.square(norm))
+
+    def at_start(self, params: jax.Array, observation: Observation, setup: Setup) -> tuple[jax.Array, jax.Array]:
+        """Variance f32[p] of the distance from params f32[p] to the minimum before any gradient, and curvature f32[p]
+        there."""
+        facts = facts_of(setup, params.shape[0])
+        return self._guess(observation, params, facts, setup), self._curvature(
+            observation, params, params, facts, setup
+        )[0]
+
+    def _prior(
+        self,
+        observation: Observation,
+        params: jax.Array,
+        measured: Measured,
+        sampling: jax.Array,
+        facts: Facts,
+        setup: Setup,
+    ) -> tuple[jax.Array, jax.Array]:
+        """P f32[p] at the start, and the log f32[] of the scale that the measurements give that of features."""
+        _, of_feature = _moments(observation, params)
+        guess = self._guess(observation, params, facts, setup) if observation.prior is None else observation.prior
+        log_scale = measured.log_scale(guess, sampling, of_feature, jnp.exp(between_knots(self.log_width, facts)))
+        return guess * jnp.where(of_feature, jnp.exp(log_scale), 1.0), log_scale
+
+    def _guess(self, observation: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+        """P f32[p] before any measurement."""
+        moment, of_feature = _moments(observation, params)
+        mean = jnp.where(of_feature, moment, 0.0).sum() / jnp.maximum(of_feature.sum(), 1)
+        mean = jnp.maximum(mean, 1e-9)
+        # Margins of length exp(log_spread) together, so each coordinate has its part of them.
+        of_features = jnp.exp(2.0 * between_knots(self.log_spread, facts)) / (mean * params.shape[0])
+        of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, facts)
+        of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, facts)) / moment
+        guess = jnp.square(self._unit(observation, params, facts, setup)) * jnp.where(
+            of_feature, of_features, of_intercept
+        )
+        return guess if observation.start_variance is None else guess + observation.start_variance
+
+
+def _moments(observation: Observation, params: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The second moment f32[p] of each param's feature or intercept column, and bool[p], true for features."""
+    if observation.moment is None:
+        return jnp.full_like(params, INTERCEPT_COLUMN**2), jnp.zeros(params.shape, bool)
+    of_feature = observation.moment > 0.0
+    return jnp.where(of_feature, jnp.maximum(observation.moment, 1e-9), INTERCEPT_COLUMN**2), of_feature

@@ -1,0 +1,1 @@
+"""One noised gradient a step: schedulers, projectors, and what is bought before the first step."""

@@ -1,0 +1,126 @@
+"""A start that knows how often each class occurs, or the mean of the targets."""
+
+import functools
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.stats import norm
+
+from l2p.base import struct
+from l2p.models import Model
+from l2p.oracle import Oracle
+from l2p.protectors.conditioning import Facts, at, facts_of
+from l2p.protectors.fields import Curve, Scalar, Share
+from l2p.protectors.register import stored
+from l2p.protectors.stepwise import empirical_bayes
+from l2p.protectors.stepwise.purchase import Purchase, Stage, Start
+from l2p.protectors.stepwise.schedulers import noise_for_share
+from l2p.queries import TargetSum
+
+
+@stored
+@struct.dataclass
+class BaseRate(Purchase):
+    """Buys the counts of the classes, or the mean of the targets, and starts from the intercepts that fit them.
+
+    Where noise hides what features say, this is all that can be learned, and where classes are rare it is much.
+    Gradients would tell it, too, but they are clipped to the length of whole rows, of which the intercept is a small
+    part: here the same budget gives several times less noise.
+
+    Attributes:
+      logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N); or
+        f32[k, 5], knots of a curve.
+      log_spread: f32[], log of how much classes' shares differ, times the square root of their number; they are shrunk
+        towards one another as far as noise is larger.
+      log_width: f32[], log of the standard deviation, among tables, of the logarithm of what scales the square of that
+        spread: how uneven classes are differs much, and the counts themselves tell. None for the same spread always.
+      logit_again: f32[k, 5], knots of the logit of a second purchase's share of the remaining budget, where the error
+        that is left costs one unit of loss; None to buy once.
+      urgency: f32[k, 5], knots of how much that logit grows with the logarithm of that loss: an error costs most where
+        classes are rare, and a first purchase for little tells whether they are.
+    """
+
+    logit_share: Share
+    log_spread: Scalar
+    log_width: Scalar | None = None
+    logit_again: Curve | None = None
+    urgency: Curve | None = None
+    kind: ClassVar[str] = "base_rate"
+    stage: ClassVar[Stage] = Stage.RATES
+    maps_rows: ClassVar[bool] = False
+
+    def fits(self, model: Model) -> bool:
+        return model.num_rates > 0
+
+    def buy(self, start: Start, oracle: Oracle) -> Start:
+        params, variance, rates = self(start.params, oracle)
+        return start.but(params=params, start_variance=variance, rates=rates)
+
+    def __call__(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Params with these intercepts; the variance f32[p] of their error, which is 0 for all other params, and
+        without `log_width`, because protectors without it were trained before their filters were told of the error;
+        and the rates f32[K]."""
+        model = oracle.setup.model
+        rates, variance = self._bought(oracle, facts_of(oracle.setup, params.shape[0]))
+        error = self._error(model, rates, variance) if self.log_width is not None else 0.0
+        zeros = jnp.zeros_like(params)
+        bought = model.params_at_rates(params, rates), zeros.at[-model.num_margins :].set(error), rates
+        public = params, zeros, jnp.full_like(rates, 1.0 / len(rates))
+        return jax.tree.map(lambda ours, start: jnp.where(oracle.refused, start, ours), bought, public)
+
+    @property
+    def adaptive(self) -> bool:  # type: ignore[override]
+        """Whether the price of the second purchase depends on what the first one told."""
+        return self.logit_again is not None and self.urgency is not None
+
+    def _bought(self, oracle: Oracle, facts: Facts) -> tuple[jax.Array, jax.Array]:
+        """`_rates` of one purchase, or of two taken together."""
+        setup = oracle.setup
+        found, noise = self._asked(oracle, jax.nn.sigmoid(at(self.logit_share, facts)))
+        rates, variance = self._rates(found, jnp.sqrt(noise), setup.num_rows)
+        if self.logit_again is not None and self.urgency is not None:
+            share = at(self.logit_again, facts) + at(self.urgency, facts) * jnp.log(0.5 * (variance / rates).sum())
+            again, noise_again = self._asked(oracle, jax.nn.sigmoid(share))
+            found = (found * noise_again + again * noise) / (noise + noise_again)
+            noise = noise * noise_again / (noise + noise_again)
+            rates, variance = self._rates(found, jnp.sqrt(noise), setup.num_rows)
+        return rates, variance
+
+    @staticmethod
+    def _error(model: Model, rates: jax.Array, variance: jax.Array) -> jax.Array:
+        """Variance f32[m] of the intercepts' error, from that f32[] of the error of each share."""
+        intercepts = functools.partial(model.params_at_rates, jnp.zeros(model.num_margins))
+        slopes = jax.jacfwd(intercepts)(rates)
+        # The errors of the two shares that one number tells are opposite, and others are independent.
+        slopes = slopes @ jnp.array([[-1.0], [1.0]]) if model.num_rates == 1 else slopes
+        return jnp.square(slopes).sum(1) * variance
+
+    def _asked(self, oracle: Oracle, share: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Noised shares f32[K] of the classes, or f32[1], how far the only number is from the middle; and the noise's
+        variance f32[]; for a share of the remaining budget."""
+        setup = oracle.setup
+        query = TargetSum(setup.model.num_rates, noise_for_share(oracle, share))
+        return oracle.ask(query) / setup.num_rows, jnp.square(query.noise_std(setup.adjacency) / setup.num_rows)
+
+    def _rates(self, found: jax.Array, noise_std: jax.Array, num_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Shares f32[K] of the classes, from noised ones; two for a number in [0, 1], that of 1 last. And the variance
+        f32[] of their error."""
+        if len(found) == 1:
+            found = 0.5 + jnp.concatenate([-found, found])
+        even = 1.0 / len(found)
+        variance, noise = jnp.exp(2.0 * self.log_spread) * even, jnp.square(noise_std)
+        if self.log_width is not None:
+            # Shares sum to one, so that one of them is no independent value.
+            count, width = len(found) - 1, jnp.exp(self.log_width)
+            seen = jnp.square(found - even).sum() / len(found)
+            log_scale = empirical_bayes.log_scale((seen - noise) / variance, noise / variance, count, width)
+            variance = variance * jnp.exp(log_scale)
+        trust = variance / (variance + noise)
+        shrunk = even + trust * (found - even)
+        # No share is negative: this is the mean of a normal distribution that is cut off at 0.
+        std = noise_std * jnp.sqrt(trust)
+        scaled = shrunk / std
+        rates = shrunk + std * jnp.exp(norm.logpdf(scaled) - norm.logcdf(scaled))
+        rates = jnp.maximum(rates, 0.5 / num_rows)
+        return rates / rates.sum(), jnp.square(std)

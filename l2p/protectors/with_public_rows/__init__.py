@@ -1,0 +1,1 @@
+"""Methods that also learn from public rows, which cost nothing."""

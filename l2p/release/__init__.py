@@ -1,0 +1,1 @@
+"""A private run from data to result: prepared once, executed, certified, verified; and predictions with it."""

@@ -1,0 +1,275 @@
+"""Private training in one call: check everything, run, certify, and say what is guaranteed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+
+from l2p.base.errors import InputError
+from l2p.checkpoints import lookup
+from l2p.checkpoints.defaults import default_protector
+from l2p.checkpoints.named import NamedProtector
+from l2p.models import MODELS, Model, find_model
+from l2p.privacy.budget import Budget
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.privacy.ledger.reservation import Reservation, held, open_ledger
+from l2p.protectors import HAND_DESIGNED
+from l2p.queries.bins import SCALE
+from l2p.release.admission import admit
+from l2p.release.planned_run import PlannedRun, known_public, plan_run
+from l2p.release.private_bounds import SHARE, Purchase, check_share
+from l2p.release.private_run import execute
+from l2p.release.result import Result
+from l2p.run.protector import Protector
+from l2p.tables.reading import Format
+from l2p.tables.same_table import refuse_equal, refuse_same
+from l2p.tables.schema import Encoding, Schema, read_rows, schema_of
+from l2p.tables.schema.declaring import declared, is_pair
+from l2p.tables.schema.unbounded import Unbounded
+from l2p.task.rows import Rows
+from l2p.task.sources import RemoteRows, RowSource
+from l2p.task.task import Task
+
+
+def private_train(
+    data: Any,
+    protector: Protector | NamedProtector | str | Path | None = None,
+    budget: Budget | None = None,
+    *,
+    model: str | Model = "logistic",
+    key: jax.Array | None = None,
+    accountant: str | None = None,
+    params: jax.Array | None = None,
+    num_rows: int | None = None,
+    ledger: Ledger | str | Path | None = None,
+    kind: str | None = None,
+    schema: Schema | str | Path | None = None,
+    bounds: Any = None,
+    classes: Sequence[Any] | None = None,
+    target_bounds: Any = None,
+    class_weights: Any = None,
+    public: Any = None,
+    on_invalid: Literal["refuse", "null"] = "refuse",
+    format: Format | None = None,
+    bounds_share: float | None = None,
+) -> Result:
+    """Train on private rows within `budget`.
+
+    Args:
+      data: with a `schema`, the raw table: a path or several, a DataFrame, an Arrow table, an array, or columns by
+        name (`l2p.tables.reading.open_table`); or features and target apart, (X, y). Without one, (X, y) of numbers
+        with `bounds`, rows in [0, 1], a source that streams them, a raw table that streams
+        (`l2p.tables.schema.stream.streamed`), or a task whose public rows the protector may read freely.
+      protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
+        or its file; None for the model's default (`l2p.checkpoints.defaults`).
+      budget: what may be spent, and on which adjacency; there is no default for it.
+      model: what to train, or its name as `l2p.models.find_model` takes it: `softmax:10` has ten classes by
+        declaration, for they are never read off labels.
+      key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
+        the key can undo its noise, and its card says so.
+      accountant: one of `accountants.run_names()`; default the protector's own.
+      params: f32[p], the public starting point; default the model's own.
+      ledger: the ledger of this data set (`l2p ledger create`) or its file. The most that this run may spend is
+        reserved there before it reads a row, and settled when it ends.
+      num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
+        under add_remove.
+      kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a
+        classifier of labels 0 and 1; default the model's own, which for `square` is a number. A schema says it.
+      schema: the declaration of the raw table, or its file (docs/tables.md).
+      bounds: of the features of (X, y) without a schema, from public knowledge: one pair [low, high] for all, two
+        arrays of lows and highs, or {column: [low, high]}.
+      classes, target_bounds: with `bounds`, the labels, or [low, high] of a number to predict.
+      class_weights: with `classes`, how much a row of each counts in what is learned, from public knowledge: {class:
+        number}, or numbers in the order of `classes`. A schema says it itself.
+      public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`, with the
+        same columns. A private row that equals one of them counts as null, and nothing says so.
+      on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
+      format: how the table's text is written, and which columns are left out (`l2p.tables.reading.Format`). Its
+        encoding and its decimal mark are kept with the schema, by which predictions read their tables.
+      bounds_share: the share of the budget, in the accountant's own unit, that buys the bounds of all columns which the
+        schema declares as private; default `l2p.release.private_bounds.SHARE`, a twentieth.
+
+    Raises:
+      InputError: an argument does not fit; raised before budget is spent.
+      NoResult: the result is not finite. Nothing is released, and what was spent stays spent.
+      RuntimeError: the float64 check after the run contradicts the filter; nothing is released, and what was spent
+        stays spent. Also in place of any error raised while a release or a source handles rows; its message is
+        withheld, as it may quote them.
+      Any other exception that ends a run before its reservation is settled, such as KeyboardInterrupt, passes through
+        with a note on the reservation that remains.
+
+    >>> import jax.numpy as jnp
+    >>> from l2p.task.rows import Rows
+    >>> rows = Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
+    >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
+    True
+    """
+    if budget is None:
+        raise InputError(
+            "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
+        )
+    refuse_same(data, public)
+    given = data
+    found: Schema | None = None
+    schema = schema_of(data) if isinstance(data, RowSource) and schema is None else schema
+    if schema is not None or bounds is not None or is_pair(data):
+        data, found = declared(data, schema, bounds, classes, target_bounds, class_weights)
+        found = found.written_as(format)
+        model, kind = model_for(found, model, kind)
+    else:
+        _refuse_for_encoded(
+            classes=classes,
+            target_bounds=target_bounds,
+            class_weights=class_weights,
+            public=public,
+            format=format,
+            bounds_share=bounds_share,
+        )
+    model = find_model(model)
+    has_public = public is not None or (isinstance(data, Task) and data.public is not None)
+    protector = default_protector(model.name) if protector is None else protector
+    raw = None if found is None else data
+    named = admit(protector, budget, model, accountant, data=raw, schema=found, has_public=has_public)
+    share, table = 0.0, None
+    if found is not None:
+        share = share_of(found, bounds_share)
+        if share:
+            table = _unbounded(data, found, public, on_invalid, format)
+            data = table.rows
+        else:
+            data = _encoded(data, public, named, found, model, on_invalid, format)
+    facts: dict[str, Any] = {"kind": kind, "schema": found, "share": share}
+    planned = plan_run(data, named, budget, model, key=key, params=params, num_rows=num_rows, **facts)
+    purchase = None
+    if table is not None:
+        purchase = Purchase.plan(table.schema.private_bounds, share, planned, len(table.rows.y), key)
+
+    def run(reservation: Reservation | None) -> Result:
+        if table is None or purchase is None:
+            result = execute(planned, reservation)
+            return result if found is None else result.with_schema(found).of_table(given, found.target.column)
+        bounds, bought = purchase.buy(table.binned(SCALE))
+        known, rows = table.bounded(bounds)
+        result = execute(planned._replace(task=Task(rows)), reservation, bought)
+        return result.with_schema(known, tuple(bounds)).of_table(given, known.target.column)
+
+    if ledger is None:
+        return run(None)
+    ledger = open_ledger(ledger, planned.num_rows, releases=key is None)
+    with held(ledger) as id:
+        return run(_reserve(ledger, planned, id, share > 0))
+
+
+def _encoded(
+    data: Any,
+    public: Any,
+    named: NamedProtector,
+    schema: Schema,
+    model: Model,
+    on_invalid: Literal["refuse", "null"],
+    format: Format | None,
+) -> Task:
+    """The rows of a table in memory, or a table that streams as it is, beside public rows."""
+    encoding = Encoding(schema)
+    known = None if public is None else known_rows(public, schema, encoding, format)
+    if known is not None:  # before a private row is read
+        known = known_public(known, named, len(encoding.names), model, schema.target.kind)
+    if not isinstance(data, RowSource):
+        data = read_rows(data, encoding, on_invalid, format, unit=schema.unit)
+    elif schema_of(data) != schema:
+        raise InputError("the table streams by another schema than was given; open it with this one, or leave it out.")
+    if known is not None and not isinstance(data, RemoteRows):
+        refuse_equal((data,) if isinstance(data, Rows) else data.blocks(), known)
+    return Task(private=data, public=known)
+
+
+def _refuse_for_encoded(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{name} is about a raw table, but the rows came encoded; pass (X, y) with bounds, or a schema, or "
+                f"leave {name} out (l2p.Task takes public rows that are encoded)."
+            )
+
+
+def known_rows(public: Any, schema: Schema, encoding: Encoding, format: Format | None) -> Rows:
+    """Public rows, encoded; `InputError` for invalid ones, whatever private ones do, since they can be corrected."""
+    try:
+        return read_rows(declared(public, schema)[0], encoding, "refuse", format)
+    except InputError as error:
+        raise InputError(f"of the public rows: {error}") from None
+
+
+def _unbounded(
+    data: Any, schema: Schema, public: Any, on_invalid: Literal["refuse", "null"], format: Format | None
+) -> Unbounded:
+    if public is not None:
+        raise InputError(
+            "public rows are encoded as the private ones, but the schema leaves bounds to be bought with the budget; "
+            "take these bounds from the public rows, or leave public out."
+        )
+    return Unbounded.read(data, schema, on_invalid, format)
+
+
+def share_of(schema: Schema, bounds_share: float | None) -> float:
+    """The share of the budget that buys bounds: 0 where the schema declares all of them.
+
+    Raises:
+      InputError: it is no share, or there is nothing to buy with one.
+    """
+    if not schema.private_bounds:
+        if bounds_share is not None:
+            raise InputError(
+                "a share of the budget is set aside for bounds, but the schema declares all of them; leave the share "
+                'out, or declare a column with "bounds": "private".'
+            )
+        return 0.0
+    share = SHARE if bounds_share is None else bounds_share
+    check_share(share)
+    return share
+
+
+def model_for(schema: Schema, model: str | Model, kind: str | None = None) -> tuple[Model, str]:
+    """A model and the kind of target that it learns on a table.
+
+    Raises:
+      InputError: the model does not learn such a target, or `kind` is another.
+
+    >>> from l2p.tables.schema import (Number, Target)
+    >>> model_for(Schema({"age": Number(0, 9)}, Target("ward", classes=("a", "b", "c"))), "softmax")
+    (Softmax(num_classes=3), 'multiclass')
+    """
+    target = schema.target
+    if kind not in (None, target.kind):
+        raise InputError(f"kind is {kind!r}, but the schema declares a {target.kind} target; leave the kind out.")
+    learner = find_model(model, None if target.classes is None else len(target.classes))
+    if target.kind not in learner.kinds:
+        what = "a number" if target.classes is None else f"one of {len(target.classes)} classes"
+        fitting = [name for name, one in MODELS.items() if target.kind in one.kinds]
+        raise InputError(
+            f"the target {target.column!r} is {what}, which model {model} does not learn; choose --model "
+            f"{' or '.join([*fitting, 'softmax'] if target.kind == 'multiclass' else fitting)}."
+        )
+    return learner, target.kind
+
+
+def load(name: str | Path, budget: Budget | None = None, model: str = "logistic") -> Protector:
+    """A protector by whatever name `l2p apply` takes; hand-designed methods set themselves up for `budget`.
+
+    >>> load("noisygd", Budget(1.0, 1e-5)).num_steps
+    50
+    """
+    if budget is None:
+        if str(name) in HAND_DESIGNED:
+            raise InputError(f"protector {str(name)!r} sets itself up for a budget; pass load({str(name)!r}, budget).")
+        budget = Budget(1.0, 1e-6)  # a checkpoint is the same at every budget
+    return lookup.resolve(str(name), budget, model).protector
+
+
+def _reserve(ledger: Ledger, planned: PlannedRun, id: str, buys_bounds: bool) -> Reservation:
+    asked = planned.filter.budget
+    what = f"{planned.named.name}, epsilon {asked.epsilon:g}, delta {asked.delta:g}, accountant {planned.filter.name}"
+    mechanisms = {*planned.named.protector.mechanisms, *(("gaussian",) if buys_bounds else ())}
+    unit = None if planned.unit is None else planned.unit.column
+    return Reservation.make(ledger, planned.filter, mechanisms, what, id, unit)

@@ -1,0 +1,148 @@
+"""A run planned and checked before anything is reserved and a row is read."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from l2p.base.errors import InputError
+from l2p.checkpoints.named import NamedProtector
+from l2p.checkpoints.set_up import set_up
+from l2p.models import Model
+from l2p.oracle.setup import Setup
+from l2p.privacy import class_weights
+from l2p.privacy.budget import Budget
+from l2p.privacy.cap.filter import Filter
+from l2p.privacy.events import Adjacency
+from l2p.queries.pass_descent import PassRows
+from l2p.release.run_noise import RunNoise, noise_for
+from l2p.tables import public_data, same_table
+from l2p.tables.schema import Schema, schema_of
+from l2p.tables.schema.target import Unit
+from l2p.task import checks
+from l2p.task.rows import Rows
+from l2p.task.sources import RemoteRows, RowSource
+from l2p.task.task import Task
+
+
+class PlannedRun(NamedTuple):
+    """A run that passed every check; nothing is reserved and no row read yet."""
+
+    task: Task
+    budget: Budget
+    named: NamedProtector
+    filter: Filter
+    setup: Setup
+    params: jax.Array
+    noise: RunNoise
+    model: Model
+    num_rows: int
+    num_features: int
+    warnings: list[str]
+    unit: Unit | None = None
+
+
+def plan_run(
+    data: Rows | RowSource | Task,
+    named: NamedProtector,
+    budget: Budget,
+    model: Model,
+    *,
+    key: jax.Array | None = None,
+    params: jax.Array | None = None,
+    num_rows: int | None = None,
+    kind: str | None = None,
+    schema: Schema | None = None,
+    share: float = 0.0,
+) -> PlannedRun:
+    """The run of a protector that was admitted with these facts; `InputError` if one does not fit the rows.
+
+    Where the `schema` protects a unit, only its first rows may be other than null (`read_rows(unit=)`). A `share` of
+    the budget is left to what is bought before the run.
+    """
+    unit, weights = (None, None) if schema is None else (schema.unit, schema.target.weights)
+    task = data if isinstance(data, Task) else Task(private=data)
+    _check_declared(task.private, unit, weights)
+    same_table.refuse_same(task.private, task.public)
+    lines, num_features = checks.shape_of(task.private)
+    num_rows = checks.number_of_rows(lines, num_rows, budget)
+    budget.check_rows(num_rows)
+    named, kind = named.for_rows(num_rows), model.known_kind(kind)
+    if task.public is not None:
+        if isinstance(task.private, RemoteRows):
+            raise InputError(
+                "rows on other machines are not yet told apart from public ones, so a row might count as both; leave "
+                "out the public rows, or read the table here."
+            )
+        task = dataclasses.replace(task, public=known_public(task.public, named, num_features, model, kind))
+    if isinstance(task.private, PassRows):
+        task.private.check(named.protector, model)
+    if not named.protector.additive:
+        checks.check_whole(named.name, task.private, num_rows)
+    if budget.adjacency is not Adjacency.ADD_REMOVE:  # under which lines are private, and none is planned for
+        checks.check_planned(named.name, named.protector.planned_rows, lines)
+    params = _starting_point(model, num_features, params)
+    if key is None:
+        checks.check_mask(task.private)
+    elif not isinstance(key, jax.Array):
+        raise InputError(
+            f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
+        )
+
+    named, filter, setup, warnings = set_up(
+        named, budget, model, num_features, num_rows, task.public, kind, unit.max_rows if unit else None, share
+    )
+    if weights is not None:
+        setup = dataclasses.replace(setup, class_weights=class_weights.shares(weights))
+    filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices depend on it
+    checks.check_ordered(task.private, filter.sampler)
+    noise = noise_for(named.protector, params, lines, (num_rows, num_features), setup, task.public, key)
+    checks.check_scaled(task.private, labels_of(model, kind))  # last: it reads the rows
+    warnings = [*budget.warnings(), *warnings]
+    return PlannedRun(task, budget, named, filter, setup, params, noise, model, num_rows, num_features, warnings, unit)
+
+
+def _check_declared(rows: Rows | RowSource, unit: Unit | None, weights: Sequence[float] | None) -> None:
+    """Refuse a source whose schema says otherwise than this run what is protected or how rows count, and one that
+    passes on all rows of a unit."""
+    if not isinstance(rows, RowSource):
+        return
+    schema = schema_of(rows)
+    if schema is not None and (schema.unit, schema.target.weights) != (unit, weights):
+        raise InputError(
+            "the table streams by a schema that protects units or weighs classes, but this run would protect single "
+            "rows that all count alike; give the stream itself to private_train, with public rows as public=. A choice "
+            "among several runs, which is proved for single rows, needs a schema without unit and weights."
+        )
+    if unit is not None and not rows.caps_units:
+        raise InputError(
+            f"the schema protects the unit {unit.column!r}, but this source may give more rows of one than count, so "
+            "the guarantee would not hold; stream the table with l2p.tables.schema.stream.streamed, or, where the "
+            "source leaves all but the first rows of a unit out itself, have it say so (caps_units)."
+        )
+
+
+def known_public(public: Rows, named: NamedProtector, num_features: int, model: Model, kind: str) -> Rows:
+    """Public rows as NumPy f32 arrays; `InputError` if they, or the protector, cannot be used with each other."""
+    known = public_data.checked(public, num_features, labels_of(model, kind))
+    named.protector.check_public(known, model, kind)
+    return known
+
+
+def labels_of(model: Model, kind: str) -> tuple[float, ...] | None:
+    """The labels of prepared rows; None where the target is a number."""
+    return None if kind == "regression" else model.labels
+
+
+def _starting_point(model: Model, num_features: int, params: jax.Array | None) -> jax.Array:
+    if params is None:
+        return model.init(num_features)
+    expected = model.num_params(num_features)
+    if params.shape != (expected,):
+        raise InputError(
+            f"params have shape {list(params.shape)}, but {model} on these columns has [{expected}]; give so many, or "
+            "none for the model's own start."
+        )
+    return jnp.asarray(params, jnp.float32)

@@ -1,0 +1,134 @@
+"""One planned run executed: its rows are read, its answers certified and described."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.base.errors import NoResult
+from l2p.oracle.setup import Setup
+from l2p.oracle.trace import Records, trace_of
+from l2p.privacy.card.of_run import card_of_run
+from l2p.privacy.card.unit import ROW, unit_on_card
+from l2p.privacy.events import Answered
+from l2p.privacy.ledger.reservation import Reservation
+from l2p.release.learned import sentence
+from l2p.release.planned_run import PlannedRun, labels_of
+from l2p.release.result import Result, mechanisms
+from l2p.release.run_noise import RunNoise
+from l2p.run.protector import Protector
+from l2p.run.run import Release, Run, Simulation, advance, advance_streaming, start
+from l2p.tables import public_data
+from l2p.task import checks
+from l2p.task.rows import Rows
+from l2p.task.sources import RowSource
+from l2p.task.task import Task
+
+#: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.
+CHUNK = 256
+
+# Compiled once per protector, shapes and number of steps, for the life of the process.
+_start = jax.jit(start)
+_advance = jax.jit(advance, static_argnames="num_steps")
+
+
+def execute(planned: PlannedRun, reservation: Reservation | None, bought: Sequence[Answered] = ()) -> Result:
+    """Read the rows, settle the reservation, and state the guarantee; `bought` came before, under the same filter."""
+    task, budget, named, filter, setup, params, noise, model, num_rows, num_features, warnings, unit = planned
+    run, asked = _train(named.protector, params, task, setup, noise, labels_of(model, setup.kind))
+    trace = after(bought, trace_of(asked[0], asked[1:]))
+    adaptive = bool(named.protector.adaptive_noise)
+    certified = filter.certify(trace, adaptive)
+    composition, unsettled = (None, []) if reservation is None else reservation.settle(trace, certified, adaptive)
+    released = named.protector.finish(run.params, run.state, setup)
+    if not np.isfinite(released).all():
+        raise NoResult(
+            "the run ended in numbers that are not finite (a solve that did not converge, or steps that diverged), so "
+            "there is no result, and what it spent stays spent; report this, or choose other settings."
+        )
+    steps, stop_reason = int(run.step), "max_steps" if run.alive else "budget"
+    moved = not np.array_equal(released, params)
+    learned = sentence(asked, setup, steps, named.protector.num_steps, moved)
+    known = public_data.on_card(task.public)
+    card = card_of_run(
+        budget,
+        filter,
+        trace,
+        certified=certified,
+        unit=ROW if unit is None else unit_on_card(unit.column, unit.max_rows),
+        releases=noise.releases,
+        num_rows=num_rows,
+        num_features=num_features,
+        model=str(model),
+        accountant=named.accountant,
+        adaptive_noise=adaptive,
+        mechanisms=mechanisms(trace),
+        steps=steps,
+        max_steps=named.protector.num_steps,
+        stop_reason=stop_reason,
+        public=known,
+        protector={
+            "name": named.name,
+            "sha256": named.sha256,
+            "sources": None if named.sources is None else list(named.sources),
+            "range": named.range,
+        },
+        composition=composition,
+        learned=learned,
+        warnings=[*warnings, *unsettled],
+    )
+    return Result(released, trace, card, stop_reason, steps, str(model), kind=setup.kind)
+
+
+def _train(
+    protector: Protector,
+    params: jax.Array,
+    task: Task,
+    setup: Setup,
+    noise: RunNoise,
+    labels: tuple[float, ...] | None,
+) -> tuple[Run, list[Records]]:
+    """Start and advance until the budget or the steps end; returns the final run and its records, first `init`'s."""
+    single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
+    # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
+    # float64; `start` and `advance` keep everything else in float32.
+    with noise.computing("training"), np.errstate(over="ignore"):
+        private = task.private if isinstance(task.private, Rows) else checks.Checked.over(task.private, labels)
+        rows = public_data.apart(private, task.public)
+        rows = single(rows) if isinstance(rows, Rows) else rows
+        known = single(task.public)
+        begin = _start if isinstance(rows, Rows) else start
+        run, first = begin(protector, params, rows, setup, noise.draw(0), known)
+        asked = [first]
+        for done in range(0, protector.num_steps, CHUNK):
+            if not run.alive:
+                break
+            num_steps = min(CHUNK, protector.num_steps - done)
+            run, records = _go_on(protector, run, rows, setup, noise.draw(num_steps), num_steps, known)
+            asked.append(records)
+    return run, asked
+
+
+def _go_on(
+    protector: Protector,
+    run: Run,
+    rows: Rows | RowSource,
+    setup: Setup,
+    noise: Simulation | Release,
+    num_steps: int,
+    public: Rows | None,
+) -> tuple[Run, Records]:
+    """`advance` by one compiled scan for rows in memory, by a loop on the host for rows that stream."""
+    if isinstance(rows, RowSource):
+        return advance_streaming(protector, run, rows, setup, noise, num_steps, public)
+    run, records, _ = _advance(protector, run, rows, setup, noise, num_steps=num_steps, public=public)
+    return run, records
+
+
+def after(bought: Sequence[Answered], trace: Sequence[Answered]) -> list[Answered]:
+    """What was bought before a run and then its own trace, with what is spent added up over both."""
+    before = bought[-1].spent if bought else 0.0
+    return [*bought, *(dataclasses.replace(row, spent=before + row.spent) for row in trace)]

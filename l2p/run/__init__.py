@@ -1,0 +1,1 @@
+"""What every protector implements, and the only code that runs one: start, advance, finish."""

@@ -1,0 +1,354 @@
+"""Sources of noise and random batches: JAX keys for simulation, the operating system for a release.
+
+A simulation can be reproduced from its key, so it protects nobody, and its float32 Gaussian noise is never outside
+[-5.42, 5.22] standard deviations. A release therefore adds float64 noise, from a cryptographic generator with a key
+from the operating system, to a sum that lies on a public grid, and rounds the result to that grid.
+"""
+
+import abc
+import dataclasses
+import math
+import os
+import secrets
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from randomgen import ChaCha
+
+from l2p.base import struct
+from l2p.base.compiled import as_one
+from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs, Sampler
+from l2p.task.exact_sums import MARGIN, ExactSum, Whole, value_of
+
+#: Steps of the release grid per unit of a query's bound on one row's contribution.
+GRID_STEPS = 2.0**20
+
+#: Bytes of a release's key, and rounds of ChaCha, as in RFC 8439.
+KEY_BYTES, ROUNDS = 32, 20
+
+
+@struct.dataclass
+class Batch:
+    """The rows of one query.
+
+    Attributes:
+      indices: i32[capacity], lines of the table.
+      mask: f32[capacity], 0 where there is no row.
+    """
+
+    indices: jax.Array
+    mask: jax.Array
+
+
+class Noise(abc.ABC):
+    """Adds noise to aggregates and draws batches; each call uses fresh randomness.
+
+    Attributes:
+      keeps_answers: whether the trace keeps answers to gradient queries.
+      exact: whether it is added to exact sums, and rounded to a public grid, as in a release.
+      grid: the step f64[] of that grid; of solves.
+    """
+
+    keeps_answers: bool = False
+    exact: ClassVar[bool] = False
+    grid: jax.Array | float = 0.0
+
+    @abc.abstractmethod
+    def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
+        """Standard noise f[shape] of `distribution` (gaussian, gumbel or exponential)."""
+
+    def add(self, distribution: str, aggregate: jax.Array | ExactSum, scale: jax.Array) -> jax.Array:
+        """aggregate f[k] + scale f[] * standard noise of `distribution`."""
+        values = value_of(aggregate)
+        return values + scale * self.standard(distribution, values.shape)
+
+    def on_grid(self, values: jax.Array) -> jax.Array:
+        """The values f[k]; in a release, rounded to the public grid."""
+        return values
+
+    def coarse(self, noised: jax.Array, scale: jax.Array) -> jax.Array:
+        """Values f[k] with Gaussian noise of this scale f[]; in a release, rounded to 2^-20 of it or to the grid."""
+        return noised
+
+    @abc.abstractmethod
+    def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
+        """The rows, out of `num_rows` lines, that a query at `step` i32[] (from 0) reads."""
+
+    def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
+        """i32[count, size]: independent draws of `size` lines without replacement, in random order where that is all
+        of them; what a non-additive query reads its rows in."""
+        raise TypeError(f"{type(self).__name__} draws no rows within a query.")
+
+    def directions(self, count: int, size: int) -> jax.Array:
+        """Standard noise f[count, size] of the `gamma` mechanism: uniform directions, each of Gamma(size) length."""
+        normal = self.standard("gaussian", (count, size))
+        lengths = self.standard("exponential", (count, size)).sum(1)
+        return normal * (lengths / jnp.sqrt(jnp.square(normal).sum(1)))[:, None]
+
+
+class KeyNoise(Noise):
+    """Simulated noise from one JAX key; successive calls fold in a counter.
+
+    Args:
+      key: of this step.
+      run_key: of the whole run; fixes the order of its permutation epochs.
+      keeps_answers: as in `Noise`.
+    """
+
+    def __init__(self, key: jax.Array, run_key: jax.Array | None = None, keeps_answers: bool = False):
+        self.keeps_answers = keeps_answers
+        self._key = key
+        self._run_key = key if run_key is None else run_key
+        self._calls = 0
+
+    def _next_key(self) -> jax.Array:
+        self._calls += 1
+        return jax.random.fold_in(self._key, self._calls - 1)
+
+    def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
+        key = self._next_key()
+        sampler = {"gaussian": jax.random.normal, "gumbel": jax.random.gumbel, "exponential": jax.random.exponential}
+        return sampler[distribution](key, shape, jnp.float32)
+
+    def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
+        capacity = sampler.capacity(num_rows)
+        if isinstance(sampler, PermutationEpochs):
+            epoch, position = jnp.divmod(step, sampler.steps_per_charge)
+            # Step keys fold in the step's number, which never equals this one.
+            key = jax.random.fold_in(jax.random.fold_in(self._run_key, jnp.uint32(2**32 - 1)), epoch)
+            order = jax.random.permutation(key, num_rows)
+            indices = jax.lax.dynamic_slice(order, (position * capacity,), (capacity,))
+            return Batch(indices, jnp.ones(capacity, jnp.float32))
+        if isinstance(sampler, FixedSize):
+            indices = jax.random.choice(self._next_key(), num_rows, (capacity,), replace=False)
+            return Batch(indices, jnp.ones(capacity, jnp.float32))
+        member = jax.random.bernoulli(self._next_key(), sampler.rate(), (num_rows,))
+        indices = jnp.nonzero(member, size=capacity, fill_value=0)[0].astype(jnp.int32)
+        return Batch(indices, (jnp.arange(capacity) < member.sum()).astype(jnp.float32))
+
+    def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
+        return _simulated_subsets(self._next_key(), num_rows, count, size)
+
+
+def _simulated_subsets(key: jax.Array, num_rows: int, count: int, size: int) -> jax.Array:
+    """`Noise.subsets` by the first `size` swaps of a shuffle, which may start from any order."""
+    if size == num_rows:
+        return jax.vmap(lambda subkey: jax.random.permutation(subkey, num_rows))(jax.random.split(key, count))
+    first = jnp.arange(size)
+    partners = jax.random.randint(key, (count, size), first, num_rows)
+
+    def draw(order: jax.Array, partners: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def swap(place: int, order: jax.Array) -> jax.Array:
+            partner = partners[place]
+            return order.at[place].set(order[partner]).at[partner].set(order[place])
+
+        order = jax.lax.fori_loop(0, size, swap, order)
+        return order, order[:size]
+
+    return partners if size == 1 else jax.lax.scan(draw, jnp.arange(num_rows), partners)[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """Arguments of one call of `Noise.standard`: a distribution and the number of values."""
+
+    distribution: str
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchDraw:
+    """Arguments of one call of `Noise.batch`."""
+
+    sampler: Sampler
+    num_rows: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SubsetDraw:
+    """Arguments of one call of `Noise.subsets`."""
+
+    num_rows: int
+    count: int
+    size: int
+
+
+AnyDraw = Draw | BatchDraw | SubsetDraw
+
+
+class PlannedNoise(Noise):
+    """Returns zeros and records what would be drawn; used under `jax.eval_shape`."""
+
+    def __init__(self):
+        self.draws: list[AnyDraw] = []
+
+    def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
+        self.draws.append(Draw(distribution, math.prod(shape)))
+        return jnp.zeros(shape)
+
+    def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
+        self.draws.append(BatchDraw(sampler, num_rows))
+        capacity = sampler.capacity(num_rows)
+        return Batch(jnp.zeros(capacity, jnp.int32), jnp.zeros(capacity, jnp.float32))
+
+    def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
+        self.draws.append(SubsetDraw(num_rows, count, size))
+        return jnp.zeros((count, size), jnp.int32)
+
+
+class HostNoise(Noise):
+    """Noise drawn on the host before the step, in the order of the calls.
+
+    Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none, subsets
+    as lines i32[count, size]. Use it inside `jax.enable_x64(True)`. The Gaussian sums of `add` are rounded to multiples
+    of `grid`, or of a coarser grid if the noise is wider than the bound, because the last bits of float64 noise form
+    patterns of the sampler's own.
+    """
+
+    keeps_answers = True
+    exact = True
+
+    def __init__(self, drawn: list[jax.Array], plan: Sequence[AnyDraw]):
+        self._draws = zip(drawn, plan, strict=True)
+
+    def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
+        bits, draw = next(self._draws)
+        if draw != Draw(distribution, math.prod(shape)):
+            raise RuntimeError(f"{draw} was planned, but the step asked for {distribution} noise of {shape}.")
+        return jax.lax.bitcast_convert_type(bits, jnp.float64).reshape(shape)
+
+    def add(self, distribution: str, aggregate: jax.Array | ExactSum, scale: jax.Array) -> jax.Array:
+        if distribution == "gaussian" and isinstance(aggregate, ExactSum):
+            return self._add_exactly(aggregate, scale)
+        noised = super().add(distribution, aggregate, scale)
+        if distribution != "gaussian":
+            # A selection's proof covers the noised scores themselves, of which only the index is released.
+            return noised
+        return self.coarse(noised, scale)
+
+    def coarse(self, noised: jax.Array, scale: jax.Array) -> jax.Array:
+        doublings = jnp.ceil(jnp.log2(jnp.maximum(scale / (self.grid * GRID_STEPS), 1.0))).astype(jnp.int32)
+        grid = jnp.ldexp(jnp.asarray(self.grid, noised.dtype), doublings)
+        return jnp.rint(noised / grid) * grid
+
+    def _add_exactly(self, aggregate: ExactSum, scale: jax.Array) -> jax.Array:
+        # Adding whole steps of noise to a whole number of steps gives the same as rounding a Gaussian mechanism's
+        # answer. Everything after the sum is post-processing, including the rounding to 2^-20 of the noise.
+        shape = jnp.broadcast_shapes(scale.shape, aggregate.unit.shape)
+        return _noised(aggregate, scale, self.standard("gaussian", shape))
+
+    def on_grid(self, values: jax.Array) -> jax.Array:
+        return jnp.rint(values / self.grid) * self.grid
+
+    def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:
+        lines, draw = next(self._draws)
+        if draw != BatchDraw(sampler, num_rows):
+            raise RuntimeError(f"{draw} was planned, but the step asked for a batch of {num_rows} rows by {sampler}.")
+        return Batch(jnp.maximum(lines, 0), (lines >= 0).astype(jnp.float32))
+
+    def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
+        lines, draw = next(self._draws)
+        if draw != SubsetDraw(num_rows, count, size):
+            raise RuntimeError(f"{draw} was planned, but the step asked for {count} subsets of {size} of {num_rows}.")
+        return lines
+
+
+@as_one
+def _noised(aggregate: ExactSum, scale: jax.Array, standard: jax.Array) -> jax.Array:
+    """An exact sum plus standard noise f64[k] times the scale, in whole steps of a public grid."""
+    steps = scale.astype(jnp.float64) * (1.0 + MARGIN) / jnp.abs(aggregate.unit)
+    noised = aggregate.plus(Whole(jnp.rint(steps * standard), aggregate.unit))
+    coarse = jnp.ldexp(1.0, jnp.maximum(jnp.ceil(jnp.log2(steps / GRID_STEPS)), 0.0).astype(jnp.int32))
+    return jnp.rint(noised.steps / coarse) * coarse * noised.unit
+
+
+class Entropy:
+    """Float64 standard noise and random batches for one release, in the order of its steps.
+
+    All of it comes from one ChaCha20 keystream, so that nobody without the key can infer other values from those they
+    have seen. Two copies would draw the same noise, and the difference of two answers would have none, so an `Entropy`
+    can be neither copied nor pickled, and only draws in the process that made it.
+
+    Args:
+      seed: None draws the key, 256 bits, from the operating system. A number from 0 to 2^256 - 1 is the key, which
+        makes the noise reproducible; the result is then not a private release.
+    """
+
+    def __init__(self, seed: int | None = None):
+        self.is_private = seed is None
+        key = int.from_bytes(secrets.token_bytes(KEY_BYTES), "little") if seed is None else seed
+        bits: Any = ChaCha(key=key, rounds=ROUNDS)  # its stubs do not say that it is a BitGenerator
+        self._generator = np.random.Generator(bits)
+        self._epoch: np.ndarray = np.zeros(0, np.int32)
+        self._process = os.getpid()
+
+    def __reduce__(self) -> NoReturn:
+        # `copy.copy`, `copy.deepcopy` and `pickle` all come through here.
+        raise TypeError(
+            "an Entropy cannot be copied or pickled, because the copy would draw the same noise again and the "
+            "difference of two answers would have none; make a new Entropy() where the copy was to be used."
+        )
+
+    def draw(self, plan: Sequence[AnyDraw], num_steps: int) -> list[np.ndarray]:
+        """For each draw, bit patterns u32[num_steps, size, 2], or lines of the table i32[num_steps, capacity] or
+        i32[num_steps, count, size].
+
+        Raises:
+          RuntimeError: called in a process forked from the one that made this object.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "this Entropy was made before the process was forked, so parent and child would draw the same noise "
+                "and the difference of two answers would have none; make a new Entropy() after the fork, in each "
+                "process."
+            )
+        return [self._drawn(draw, num_steps) for draw in plan]
+
+    def _drawn(self, draw: AnyDraw, num_steps: int) -> np.ndarray:
+        if isinstance(draw, Draw):
+            return self._noise(draw, num_steps)
+        if isinstance(draw, BatchDraw):
+            return self._batches(draw, num_steps)
+        drawn = [self._subsets(draw) for _ in range(num_steps)]
+        return np.array(drawn, np.int32).reshape(num_steps, draw.count, draw.size)
+
+    def _subsets(self, draw: SubsetDraw) -> np.ndarray:
+        if draw.size == 1:
+            return self._generator.integers(draw.num_rows, size=(draw.count, 1), dtype=np.int32)
+        # `choice` leaves a whole table in order unless it is told to shuffle.
+        is_permutation = draw.size == draw.num_rows
+        drawn = [
+            self._generator.choice(draw.num_rows, draw.size, replace=False, shuffle=is_permutation)
+            for _ in range(draw.count)
+        ]
+        return np.array(drawn, np.int32)
+
+    def _noise(self, draw: Draw, num_steps: int) -> np.ndarray:
+        samplers = {
+            "gaussian": self._generator.standard_normal,
+            "gumbel": lambda shape: self._generator.gumbel(size=shape),
+            "exponential": self._generator.standard_exponential,
+        }
+        values = samplers[draw.distribution]((num_steps, draw.size))
+        return np.ascontiguousarray(values).view(np.uint32).reshape(*values.shape, 2)
+
+    def _batches(self, draw: BatchDraw, num_steps: int) -> np.ndarray:
+        batches = [self._batch(draw) for _ in range(num_steps)]
+        # Room for the largest batch: one that exceeds the usual capacity causes a compilation and is never cut.
+        capacity = max([draw.sampler.capacity(draw.num_rows), *map(len, batches)])
+        return np.array([np.pad(batch, (0, capacity - len(batch)), constant_values=-1) for batch in batches], np.int32)
+
+    def _batch(self, draw: BatchDraw) -> np.ndarray:
+        sampler, num_rows = draw.sampler, draw.num_rows
+        if isinstance(sampler, PermutationEpochs):
+            if len(self._epoch) < sampler.batch_size:
+                self._epoch = self._generator.permutation(num_rows).astype(np.int32)
+            batch, self._epoch = np.split(self._epoch, [sampler.batch_size])
+            return batch
+        # Independent coin flips select a binomial number of rows, and every set of that size is equally likely.
+        fixed = isinstance(sampler, FixedSize)
+        size = sampler.batch_size if fixed else self._generator.binomial(num_rows, sampler.rate())
+        return self._generator.choice(num_rows, size, replace=False, shuffle=False)

@@ -1,0 +1,78 @@
+"""Rows in memory: scaled, masked, mapped, cut into blocks."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from l2p.base import struct
+from l2p.base.compiled import as_one
+from l2p.task.feature_map import FeatureMap
+
+
+@struct.dataclass
+class Rows:
+    """A block of rows.
+
+    Attributes:
+      x: f32[n, d], features scaled to [0, 1] by declared bounds.
+      y: f32[n], targets: classes 0 to K - 1, or values scaled to [0, 1] by declared bounds.
+      mask: f32[n], 1 for a row, 0 for a null row (padding, or an invalid row counted as null). Simulations on
+        public rows may use other weights: a weight of w stands for w copies of the row.
+      squares: f32[n], the squared norms of rows that have been mapped, or None.
+    """
+
+    x: jax.Array
+    y: jax.Array
+    mask: jax.Array
+    squares: jax.Array | None = None
+
+    def squared_norms(self, features: FeatureMap) -> jax.Array:
+        """Squared norms f32[n] of rows read through a map. Where `squares` are known, rows were mapped before, and the
+        map is the identity (`FeatureMap.remaining_map`)."""
+        return features.squared_norms(self.x) if self.squares is None else self.squares
+
+    def __repr__(self) -> str:
+        # Errors and tracebacks print it, and must show neither rows nor their number.
+        return "Rows(not shown)"
+
+
+@as_one
+def null_invalid(rows: Rows) -> Rows:
+    """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
+    valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
+    return Rows(jnp.where(valid[:, None], rows.x, 0.0), jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))
+
+
+def mapped(rows: Rows, view: FeatureMap) -> Rows:
+    """Rows read through a map; one that overflows becomes a null row."""
+    return null_invalid(dataclasses.replace(rows, x=view.apply(rows.x)))
+
+
+def mapped_as_constants(rows: Rows, view: FeatureMap) -> tuple[Rows, FeatureMap]:
+    """Rows that were read through a map, as constants but for their squared norms, and what they are still to be read
+    through, which is the identity and has the map's derivative.
+
+    A derivative in all entries of a mapped table would be added up at each step of a run, which may take as long as all
+    other work of a meta-gradient; a map is smaller than a table.
+    """
+    found = mapped(rows, view)
+    constant = dataclasses.replace(found, x=jax.lax.stop_gradient(found.x), squares=jnp.square(found.x).sum(-1))
+    return constant, view.remaining_map()
+
+
+def in_blocks(rows: Rows, block: int) -> Rows:
+    """The rows with a leading axis of blocks of at most `block`, the last padded with null rows.
+
+    >>> rows = Rows(jnp.ones((5, 2)), jnp.ones(5), jnp.ones(5))
+    >>> in_blocks(rows, 2).mask.tolist()
+    [[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]]
+    """
+    block = min(block, max(1, rows.y.shape[0]))
+    count = -(-rows.y.shape[0] // block)
+
+    def split(leaf: jax.Array) -> jax.Array:
+        padded = jnp.pad(leaf, [(0, count * block - leaf.shape[0])] + [(0, 0)] * (leaf.ndim - 1))
+        return padded.reshape(count, block, *leaf.shape[1:])
+
+    return jax.tree.map(split, rows)

@@ -1,0 +1,358 @@
+"""Passes that PostgreSQL takes: those of bolt-on SGD in memory, paid for before they begin."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import l2p
+from l2p.base.errors import InputError, RowsError
+from l2p.estimators.database import SGD, held_rows, train
+from l2p.estimators.database.expressions import encoded_rows_query
+from l2p.models import HuberSVM, Logistic, find_model
+from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency
+from l2p.privacy.ledger.ledger import Cost, Ledger
+from l2p.privacy.sensitivity.passes import Passes
+from l2p.protectors import BoltOn
+from l2p.queries import PassDescent
+from l2p.tables.reading.address import Address
+from l2p.tables.schema import Category, Encoding, Missing, Number, Schema, Target, Unit, read_rows
+from tests.postgres import running
+
+N, BUDGET = 60, Budget(2.0, 1e-5)
+BOUNDS = {"age": (0, 120), "dose": (-1, 1), 'it\'s "odd"': (-1e308, 0.1)}
+TARGET = Target("back", classes=("no", "y\\es'"), aliases={"yes": "y\\es'"})
+WARD = Schema({name: Number(*pair) for name, pair in BOUNDS.items()}, TARGET, missing_words=("?", "-3"))
+START = jnp.array([0.3, -0.2, 0.1, 0.4])
+
+
+def columns():
+    rng = np.random.default_rng(0)
+    age, dose, odd = rng.uniform(-20, 150, N), rng.uniform(-1, 1, N), rng.uniform(-1, 1, N)
+    # Missing, infinite, a number that stands for missing ones, far out, and too small for products of them.
+    age[:7] = np.nan, np.inf, -np.inf, -3.0, 1e308, 1e-320, -1e-320
+    dose[7:9] = 1.7e308, -1.0 + 1e-16
+    odd[9:12] = -1e308, 0.1, 1e-300
+    back = rng.choice(["no", " yes", "y\\es'"], N).tolist()
+    back[12:15] = None, "perhaps", "?"
+    number = rng.permutation(N) * 3 - 50
+    missing = [None if place == 20 else value for place, value in enumerate(dose.tolist())]
+    return {"id": number, "age": age, "dose": missing, 'it\'s "odd"': odd, "back": back}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running() as server:
+        fill(server, "ward", columns())
+        server.execute(
+            'CREATE TABLE "empty" AS SELECT * FROM ward WHERE false',
+            'CREATE TABLE twice AS SELECT 1 AS id, age, dose, "it\'s ""odd""", back FROM ward',
+            'CREATE VIEW huge AS SELECT id, 1e400::numeric AS age, dose, "it\'s ""odd""", back FROM ward',
+            'CREATE VIEW "null" AS SELECT id, age, dose, "it\'s ""odd""", NULL::text AS back FROM ward',
+            'CREATE VIEW dice AS SELECT id, 120 * random() AS age, dose, "it\'s ""odd""", back FROM ward',
+            "CREATE ROLE stranger LOGIN",
+            "CREATE ROLE reader LOGIN",
+            "GRANT SELECT ON ward TO reader",
+        )
+        yield server
+
+
+def fill(server, name, table):
+    from adbc_driver_postgresql import dbapi
+
+    order = [int(place) for place in np.argsort(table["id"])]
+    with dbapi.connect(f"postgresql:///postgres?host={server.folder}&user=l2p") as connection:
+        with connection.cursor() as cursor:
+            cursor.adbc_ingest(name, pa.table({k: pa.array(list(v)) for k, v in table.items()}), mode="create")
+        connection.commit()
+    return order
+
+
+def ask(server, *statements):
+    """The last answer of one session."""
+    from adbc_driver_postgresql import dbapi
+
+    commands = re.split(r"^(?=CREATE )", SGD.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    with dbapi.connect(f"postgresql:///postgres?host={server.folder}&user=l2p") as connection:
+        with connection.cursor() as cursor:
+            for statement in (*commands, *statements):
+                cursor.execute(statement)
+            found = cursor.fetchall()
+        connection.commit()
+    return found
+
+
+def address(server, table="ward", user="l2p", key="id"):
+    return Address.parse(server.address(table, user, **({} if key is None else {"key": key})))
+
+
+def ordered(table, schema=WARD):
+    """The rows as the key orders them, encoded in memory."""
+    order = np.argsort(table["id"])
+    sorted_by_key = {name: [list(cells)[place] for place in order] for name, cells in table.items() if name != "id"}
+    return read_rows(sorted_by_key, Encoding(schema), "null")
+
+
+def query_of(plan, loss, norm_bound=1.0):
+    return PassDescent(loss, plan, START, jnp.ones(()), jnp.full((), -jnp.inf), norm_bound=norm_bound)
+
+
+def orders_of(plan, seed=0):
+    rng = np.random.default_rng(seed)
+    drawn = [rng.permutation(plan.num_rows) for _ in range(plan.num_passes)]
+    size = plan.steps_per_pass * plan.batch_size
+    return np.array([np.pad(one, (0, size - plan.num_rows), constant_values=-1) for one in drawn], np.int32)
+
+
+def in_memory(query, rows, order):
+    with jax.enable_x64(True):
+        exact = l2p.Rows(*(jnp.asarray(leaf, jnp.float64) for leaf in (rows.x, rows.y, rows.mask)))
+        return np.asarray(query.result(exact, jnp.asarray(order)))
+
+
+def there(server, query, order, table="ward"):
+    with held_rows(address(server, table), WARD) as rows:
+        return rows.passes(query, order)
+
+
+def train_on(server, out, **changed):
+    given = {
+        "source_table": "ward",
+        "out_table": out,
+        "dependent": "back",
+        "independent": list(BOUNDS),
+        "at": f"postgresql://l2p@/postgres?host={server.folder}",
+        "row_key": "id",
+        "bounds": BOUNDS,
+        "classes": ["no", "yes"],
+        "budget": BUDGET,
+    }
+    return train(**given | changed)
+
+
+PLANS = {
+    "one row a batch": (Passes(N, 0.25, 2, 1), Logistic(), 1.0),
+    "a last batch that is not full": (Passes(N, 0.25, 3, 7, step_size=1.0), Logistic(), 0.3),
+    "strongly convex in a ball": (Passes(N, 5.0, 2, 1, "strongly_convex", ridge=0.5, radius=0.05), HuberSVM(), 1.0),
+    "all rows in a batch": (Passes(N, 5.0, 2, N, step_size=0.1, ridge=1e-3), HuberSVM(), 1.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", PLANS)
+def test_the_database_takes_the_steps_of_bolt_on_over_the_same_rows_in_the_same_order(server, case):
+    plan, loss, norm_bound = PLANS[case]
+    query, order, rows = query_of(plan, loss, norm_bound), orders_of(plan), ordered(columns())
+    assert 40 < rows.mask.sum() < N  # null rows are among them
+    np.testing.assert_allclose(there(server, query, order), in_memory(query, rows, order), rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_weights_that_die_out_end_no_pass(server):
+    # They shrink a thousandfold in every step, and PostgreSQL refuses products that are too small.
+    plan = Passes(N, 0.25, 2, 1, step_size=0.0999, ridge=10.0)
+    assert there(server, query_of(plan, Logistic()), orders_of(plan), "null").tolist() == [0.0] * 4
+
+
+@pytest.mark.slow
+def test_weights_far_out_end_no_pass(server):
+    plan = Passes(N, 0.25, 1, 1)
+    query, order = query_of(plan, Logistic()).replace(start=1e5 * START), orders_of(plan)
+    found = in_memory(query, ordered(columns()), order)
+    np.testing.assert_allclose(there(server, query, order), found, rtol=1e-9)
+
+
+def test_all_passes_read_the_rows_that_were_encoded_first(server):
+    """A view may give other rows whenever it is read, which no transaction prevents."""
+    plan = Passes(N, 0.25, 1, 1)
+    query, order = query_of(plan, Logistic()), orders_of(plan)
+    with held_rows(address(server, "dice"), WARD) as rows:
+        first, second = rows.passes(query, order), rows.passes(query, order)
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.slow
+def test_one_row_moves_the_passes_by_no_more_than_what_is_paid_for(server):
+    plan = Passes(N, 0.25, 2, 4, step_size=2.0)
+    query, order = query_of(plan, Logistic()), orders_of(plan)
+    before, table = there(server, query, order), columns()
+    moves = []
+    for place, change in enumerate(("NULL", "'no'", "'yes'")):
+        server.execute(
+            f"CREATE TABLE neighbour{place} AS SELECT * FROM ward",  # noqa: S608
+            f"UPDATE neighbour{place} SET back = {change}, age = 120 WHERE id = {table['id'][30]}",  # noqa: S608
+        )
+        moves.append(np.linalg.norm(there(server, query, order, f"neighbour{place}") - before))
+    nulled, *replaced = moves
+    assert 0 < nulled <= float(query.bound)
+    assert max(replaced) <= 2 * float(query.bound)
+
+
+@pytest.mark.slow
+def test_a_key_gives_the_parameters_that_it_gives_from_memory(server):
+    protector = BoltOn(N, num_passes=2, batch_size=8)
+    found = train_on(server, "simulated", protector=protector, key=jax.random.key(5))
+    here = l2p.private_train(ordered(columns(), found.schema), protector, BUDGET, key=jax.random.key(5))
+    np.testing.assert_allclose(found.params, here.params, rtol=1e-4, atol=1e-6)
+    assert found.card.num_rows == N
+    assert not found.card.private_release
+
+
+@pytest.mark.slow
+def test_a_release_is_paid_for_and_its_table_is_the_model_with_its_card(server, tmp_path):
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "basic", Cost(BUDGET.epsilon, BUDGET.delta))
+    asked = Budget(1.5, 4e-6)
+    result = train_on(server, "model", budget=asked, ledger=ledger)
+    assert result.card.private_release
+    assert ledger.spent().amount == pytest.approx(1.5, rel=1e-3)
+    (row,) = ask(server, "SELECT coef, intercept, independent, highs, classes, card->>'epsilon' FROM model")
+    weights, bias = find_model("logistic").arrays(np.asarray(result.params)).values()
+    assert row[0] == pytest.approx(weights.tolist())
+    assert row[1] == pytest.approx(float(bias[0]))
+    assert [*row[2:]] == [list(BOUNDS), [120.0, 1.0, 0.1], ["no", "yes"], "1.5"]
+    assert not np.allclose(result.params, train_on(server, "again", budget=asked).params)
+
+    spent = ledger.spent()
+    with pytest.raises(InputError, match="cannot be made"):
+        train_on(server, "model", budget=Budget(0.1, 1e-7), ledger=ledger)
+    assert ledger.spent() == spent
+    with pytest.raises(InputError, match=r"has epsilon 0\.5"):
+        train_on(server, "too_dear", budget=asked, ledger=ledger)
+    assert ask(server, "SELECT to_regclass('too_dear')") == [(None,)]
+
+
+@pytest.mark.slow
+def test_a_server_that_fails_in_a_pass_leaves_the_reservation_and_no_table(server, tmp_path, monkeypatch):
+    from l2p.estimators.database import rows
+
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "basic", Cost(BUDGET.epsilon, BUDGET.delta))
+    whole = rows._Table.ask
+
+    def failing(self, statement, bound=None):
+        if bound is not None:
+            assert ledger.spent().amount == BUDGET.epsilon  # reserved before a pass begins
+            server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE query LIKE '%l2p_lines%' AND pid <> pg_backend_pid()"
+            )
+        return whole(self, statement, bound)
+
+    monkeypatch.setattr(rows._Table, "ask", failing)
+    with pytest.raises(RowsError, match=r"ended the connection.* stays charged"):
+        train_on(server, "unfinished", ledger=ledger)
+    assert ledger.spent().amount == BUDGET.epsilon
+    assert ask(server, "SELECT to_regclass('unfinished')") == [(None,)]
+
+
+@pytest.mark.slow
+def test_rows_that_come_out_of_order_or_are_missing_stop_a_pass(server):
+    lines = encoded_rows_query(WARD, '"ward"', "id", dict.fromkeys(BOUNDS, "float8") | {"back": "text"})
+    for places in (np.ones(N, int), np.arange(N) + 2, np.arange(N + 1) + 1):
+        listed = ",".join(map(str, places))
+        with pytest.raises(Exception, match=r"order|as many rows"):
+            ask(
+                server,
+                f"SELECT pg_temp.l2p_pass($q${lines}$q$, '{{{listed}}}', '{{0,0,0,0}}', '{{1}}', 99, 0, NULL, 1, NULL)",
+            )
+
+
+@pytest.mark.slow
+def test_the_control_is_descent_without_noise_and_has_to_be_asked_for(server):
+    call = "CALL pg_temp.l2p_train('ward', 'control', '(back <> ''no'')::int', {}, 'id', {}, 60, 2.0{})"
+    dose = "'ARRAY[CASE WHEN dose BETWEEN -1 AND 1 THEN dose END]'"
+    with pytest.raises(Exception, match="adds no noise"):
+        ask(server, call.format(dose, 3, ""))
+    (coef,) = ask(server, call.format(dose, 3, ", noiseless => true"), "SELECT coef FROM control")[0]
+    table = columns()
+    dose = np.array([np.nan if one is None else one for one in table["dose"]])
+    label = np.array([np.nan if one is None else one != "no" for one in table["back"]])
+    counted = (np.abs(dose) <= 1) & np.isfinite(label)
+    lines = np.stack([dose, np.full(N, 0.5)], 1)[counted]
+    lines /= np.maximum(np.linalg.norm(lines, axis=1, keepdims=True), 1)
+    expected = np.zeros(2)
+    for _ in range(3):
+        expected -= 2.0 / N * lines.T @ (1 / (1 + np.exp(-lines @ expected)) - label[counted])
+    np.testing.assert_allclose(coef, expected, rtol=1e-9)
+
+
+REFUSED = {
+    "a method that adds up": ({"protector": "noisygd"}, "takes bolt-on SGD's passes"),
+    "another solve": ({"protector": "objpert"}, "takes bolt-on SGD's passes"),
+    "averages": ({"protector": BoltOn(N, averaged=0.5)}, "takes bolt-on SGD's passes"),
+    "snapshots": ({"protector": BoltOn(N, snapshots=True)}, "takes bolt-on SGD's passes"),
+    "another size": ({"protector": BoltOn(N + 1)}, "another number of rows"),
+    "add_remove": ({"budget": Budget(1.0, 1e-6, Adjacency.ADD_REMOVE)}, "add_remove"),
+    "three classes": ({"classes": ["no", "yes", "perhaps"]}, "two classes"),
+    "labels of another type": ({"classes": [0, 1]}, "cannot be told apart"),
+    "no such column": ({"independent": ["age", "weight"], "bounds": (0, 1)}, "lacks|weight"),
+    "bounds that are missing": ({"bounds": {"age": (0, 120)}}, "bounds and independent"),
+    "one name": ({"independent": "age"}, "a list of names"),
+    "another database": ({"at": "duckdb://ward.db"}, "a table in PostgreSQL"),
+    "no key": ({"row_key": ""}, "a unique column"),
+    "keys that repeat": ({"source_table": "twice"}, "share a value"),
+    "no rows": ({"source_table": "empty"}, "no rows"),
+    "a number that is none": ({"source_table": "huge"}, "cannot be turned into numbers"),
+    "no permission": ({"at": "stranger"}, "may not read"),
+    "a table that is there": ({"out_table": "ward"}, "cannot be made"),
+    "nowhere to write": ({"at": "reader"}, "cannot be made"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_database_cannot_do_is_refused_before_anything_is_spent(server, tmp_path, case):
+    changed, said = REFUSED[case]
+    if changed.get("at") in ("stranger", "reader"):
+        changed = changed | {"at": f"postgresql://{changed['at']}@/postgres?host={server.folder}"}
+    budget = changed.get("budget", BUDGET)
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", budget, "basic", Cost(2.0, 1e-5))
+    with pytest.raises(InputError, match=said):
+        train_on(server, **{"out": "refused", "ledger": ledger} | _renamed(changed))
+    assert ledger.entries() == []
+    assert ask(server, "SELECT to_regclass('refused')") == [(None,)]
+
+
+@pytest.mark.parametrize("tiny", [{"ridge": 1e-310}, {"radius": 1e-150}, {"step_size": 1e-200}, {"norm_bound": 1e-90}])
+def test_numbers_that_would_let_a_failure_tell_of_rows_are_refused(server, tiny):
+    """PostgreSQL refuses a product that underflows, which it does or not by what a weight is."""
+    with held_rows(address(server), WARD) as rows:
+        rows.check(BoltOn(rows.num_rows), Logistic())
+        with pytest.raises(InputError, match="a failure would tell of rows"):
+            rows.check(BoltOn(rows.num_rows, **tiny), Logistic())
+
+
+def _renamed(changed):
+    return {"out" if name == "out_table" else name: value for name, value in changed.items()}
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "said"),
+    [
+        ({"age": Number(0, 1, Missing(0.5))}, Target("back", ("no", "yes")), "stands in for missing"),
+        ({"age": Category(("a", "b"))}, Target("back", ("no", "yes")), "columns of numbers"),
+        ({"age": Number.private()}, Target("back", ("no", "yes")), "declared bounds"),
+        ({"age": Number(0, 1)}, Target("back", bounds=(0, 1)), "two classes"),
+        ({"age": Number(0, 1)}, Target("back", (False, True)), "own type"),
+        ({"age": Number(0, 1)}, Target("back", ("no", "y\0s")), "NUL"),
+        ({"age": Number(0, 1)}, Target("back", ("no", "yes"), weights=(1, 2)), "weighs classes"),
+    ],
+)
+def test_a_declaration_that_has_no_sql_is_refused(columns, target, said):
+    with pytest.raises(InputError, match=said):
+        encoded_rows_query(Schema(columns, target), '"ward"', "id", {"age": "int4", "back": "text"})
+
+
+def test_units_have_no_sql():
+    schema = Schema({"age": Number(0, 1)}, Target("back", ("no", "yes")), Unit("patient", 3))
+    with pytest.raises(InputError, match="single rows"):
+        encoded_rows_query(schema, '"ward"', "id", {"age": "int4", "back": "text"})
+
+
+def test_numbers_and_booleans_are_labels_of_their_own_type():
+    for classes, kind, expected in (((0, 1), "int4", "'1.0'::float8"), ((False, True), "bool", "IN (true)")):
+        schema = Schema({"age": Number(0, 1)}, Target("back", classes))
+        assert expected in encoded_rows_query(schema, '"ward"', "id", {"age": "int4", "back": kind})
