@@ -204,7 +204,7 @@ class Misshapen(Protector):
         return params, ()
 
     def step(self, params, state, oracle):
-        rows = oracle._rows
+        rows = oracle._reader.rows
         return params + (rows.y + jnp.zeros(rows.y.shape[0] + 1)).sum(), state
 
     def finish(self, params, state, setup):

@@ -22,6 +22,7 @@ from l2p.protectors import (
     Centering,
     Decaying,
     MixProjector,
+    PublicGeometry,
     Stepwise,
 )
 from l2p.protectors.by_hand.hyfree import _least_change
@@ -292,7 +293,8 @@ def test_without_steps_only_the_public_start_is_released(name):
     case = CASES[name]
     # Rows that are mapped have their weights mapped back, which is exact for none: and what lies outside public
     # directions is lost.
-    mapped = case.first or getattr(case.protector, "geometry", None) is not None
+    directions = isinstance(case.protector, Stepwise) and case.protector.purchase(PublicGeometry) is not None
+    mapped = case.first or directions
     here, start_params = setup_of(case), ZERO if mapped else ZERO + 0.3
     begun, _ = jit_start(case.protector, start_params, ROWS, here, Simulation(KEY))
     ended, _, _ = jit_advance(case.protector, begun, ROWS, here, Simulation(KEY), num_steps=0)

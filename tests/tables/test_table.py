@@ -13,7 +13,7 @@ from tests.tables.ward import SECRET, refusal
 def read_table(path, declared=()):
     """The names of a table's columns, and its cells f64[n, c]."""
     source = open_table(path)
-    source.check(declared)
+    source.check_columns(declared)
     blocks = source.blocks(source.names)
     cells = [np.stack([numbers(block[name]) for name in source.names], axis=1) for block in blocks]
     return source.names, np.concatenate(cells)
