@@ -47,7 +47,7 @@ def imports(file: Path) -> Iterator[Path]:
 
 def closure(part: str) -> list[Path]:
     """Every file that the tests of a part are or import, directly or not, and those of the package that they test."""
-    waiting = [*(ROOT / "tests" / part).rglob("*.py"), *(ROOT / "l2p" / part).rglob("*"), ROOT / "tests/conftest.py"]
+    waiting = [*(ROOT / "tests" / "estimators" / part).rglob("*.py"), *(ROOT / "l2p" / "estimators" / part).rglob("*"), ROOT / "tests/conftest.py"]
     files: set[Path] = set()
     while waiting:
         file = waiting.pop()
@@ -77,9 +77,9 @@ def main() -> int:
     if not options.run:
         unchanged = passed.get(options.part) == now
         state = "is as it was when they passed: left out" if unchanged else "has changed since they passed: run"
-        print(f"tests/{options.part}: what they import, {len(files)} files, {state}")
+        print(f"tests/estimators/{options.part}: what they import, {len(files)} files, {state}")
         return 0 if unchanged else 1
-    command = [sys.executable, "-m", "pytest", "-n0", "-m", "slow or not slow", f"tests/{options.part}"]
+    command = [sys.executable, "-m", "pytest", "-n0", "-m", "slow or not slow", f"tests/estimators/{options.part}"]
     status = subprocess.run(command, cwd=ROOT, env=os.environ | {REQUIRED[options.part]: "required"}).returncode
     if status == 0:
         PASSED.write_text(json.dumps(passed | {options.part: now}, indent=2, sort_keys=True) + "\n")
