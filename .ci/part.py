@@ -47,7 +47,11 @@ def imports(file: Path) -> Iterator[Path]:
 
 def closure(part: str) -> list[Path]:
     """Every file that the tests of a part are or import, directly or not, and those of the package that they test."""
-    waiting = [*(ROOT / "tests" / "estimators" / part).rglob("*.py"), *(ROOT / "l2p" / "estimators" / part).rglob("*"), ROOT / "tests/conftest.py"]
+    waiting = [
+        *(ROOT / "tests" / "estimators" / part).rglob("*.py"),
+        *(ROOT / "l2p" / "estimators" / part).rglob("*"),
+        ROOT / "tests/conftest.py",
+    ]
     files: set[Path] = set()
     while waiting:
         file = waiting.pop()
