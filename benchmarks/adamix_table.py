@@ -45,8 +45,8 @@ from l2p.protectors.with_public_rows.adamix import CLIPPED_RATE, PUBLIC_RATE, ad
 from l2p.queries.solve import minimise
 from l2p.run.protector import Protector
 from l2p.run.run import run
-from l2p.tables import load
-from l2p.tables.sets.random_features import random_features
+from l2p.tables.public.catalog import load
+from l2p.tables.public.random_features import random_features
 from l2p.tables.vision.starts import unit_rows
 from l2p.task.rows import Rows
 

@@ -38,7 +38,7 @@ from l2p.queries.rows_in_order import orders
 from l2p.release.api import private_train
 from l2p.release.tuning.split_tuning import split_tuning, tuned_on_public
 from l2p.run.simulate import split
-from l2p.tables.sets.catalog import load
+from l2p.tables.public.catalog import load
 from l2p.task.noise import KeyNoise
 from l2p.task.rows import Rows
 from l2p.task.task import Task

@@ -23,7 +23,6 @@ import jax
 import numpy as np
 import tyro
 
-from l2p import tables
 from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
@@ -31,6 +30,7 @@ from l2p.models import Model, find_model
 from l2p.privacy.budget import Budget
 from l2p.queries.solve import minimise
 from l2p.run.simulate import mean_loss, score, simulate, split, train_size
+from l2p.tables.public import catalog
 from l2p.task.rows import Rows
 from l2p.task.task import Task
 
@@ -76,8 +76,8 @@ def rows_of(name: str) -> tuple[Rows, int | None]:
     """A set's rows, and how many classes it has."""
     if name.startswith(DRAWN):
         return many_rows(int(name.removeprefix(DRAWN))), 2
-    found = tables.load(name)
-    return Rows(found.x, found.y, np.ones(len(found.y), np.float32)), tables.num_classes(name)
+    found = catalog.load(name)
+    return Rows(found.x, found.y, np.ones(len(found.y), np.float32)), catalog.num_classes(name)
 
 
 def many_rows(num_rows: int) -> Rows:

@@ -33,9 +33,9 @@ from l2p.compare.runner import compare
 from l2p.models import plain_name
 from l2p.privacy.budget import Budget
 from l2p.run.simulate import train_size
-from l2p.tables import load, num_classes
+from l2p.tables.public import openml
+from l2p.tables.public.catalog import load, num_classes
 from l2p.tables.schema import Number, Schema, Target
-from l2p.tables.sets import openml
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks/results"
 RUNS, TABLES = RESULTS / "forecast/runs.csv", RESULTS / "forecast/tables.csv"

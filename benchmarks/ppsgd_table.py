@@ -41,7 +41,7 @@ from l2p.protectors.with_public_rows.public_end import AveragedWithPublic
 from l2p.run.protector import Protector
 from l2p.run.run import Run, Simulation, advance, start
 from l2p.run.simulate import noise_key, score, split
-from l2p.tables.sets import catalog
+from l2p.tables.public import catalog
 from l2p.task.noise import Batch, KeyNoise, Noise
 from l2p.task.rows import Rows
 

@@ -8,8 +8,8 @@ import jax
 
 from l2p.base.errors import InputError
 from l2p.checkpoints.defaults import UNIVERSAL
+from l2p.tables.public.download import data_folder
 from l2p.tables.reading import Format
-from l2p.tables.sets.download import data_folder
 from meta_train.config import MetaConfig
 from meta_train.config.one_source import OneSource
 from meta_train.fine_tuning import fine_tune, train

@@ -6,7 +6,7 @@ from pathlib import Path
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.folds import MOST_FOLDS, fold_name, is_fold
-from l2p.protectors.method_name import SUFFIX
+from l2p.checkpoints.method_name import SUFFIX
 from meta_train.config import MetaConfig
 from meta_train.evaluation import meta_test
 from meta_train.fine_tuning import train

@@ -493,7 +493,8 @@ def test_ctrl_c_says_that_the_reservation_stays_and_how_to_look_at_it(options, t
     # begins does not shorten it. The watch ends a test that hangs; it is too long to decide on a slow machine.
     code = """
 import time, jax
-from l2p import cli, private_run
+from l2p.commands import cli
+from l2p.release import private_run
 spin = jax.jit(lambda x: jax.lax.fori_loop(0, 10**9, lambda _, y: y @ y, x))
 def train(*_):
     spin(jax.numpy.eye(200))

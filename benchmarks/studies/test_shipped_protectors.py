@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from l2p import tables
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint, lookup
 from l2p.compare.config import CompareConfig
@@ -18,6 +17,7 @@ from l2p.oracle.trace import trace_of
 from l2p.privacy.budget import Budget
 from l2p.run.run import run
 from l2p.run.simulate import mean_loss
+from l2p.tables.public import catalog
 from l2p.task.rows import Rows
 from meta_train.evaluation.budgets import ByMu
 from meta_train.evaluation.scores import evaluate
@@ -68,7 +68,7 @@ def test_protectors_for_quadratic_problems_come_close_to_an_optimum_they_have_ne
     assert found.sources == ("random_quadratics",)
     with pytest.raises(InputError, match=r"made from|without random_quadratics"):
         lookup.resolve(name, BUDGET, "quadratic", num_rows=2000, avoid=("random_quadratics",))
-    table, model = tables.load("quadratic"), Quadratic()
+    table, model = catalog.load("quadratic"), Quadratic()
     rows = Rows(table.x[:2000], table.y[:2000], np.ones(2000, np.float32))
     filter = found.filter(BUDGET)
     setup = Setup.create(model, BUDGET.adjacency, filter.price_list(), 2000)

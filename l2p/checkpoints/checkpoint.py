@@ -17,12 +17,12 @@ import safetensors.numpy
 
 from l2p.base.errors import InputError
 from l2p.base.json_fields import strict, violation
+from l2p.base.versions import versions
 from l2p.checkpoints.checkpoint_card import SCHEMA, check_checkpoint_card
+from l2p.checkpoints.method_name import SUFFIX, TUNED, is_file
 from l2p.checkpoints.shipped import index
 from l2p.checkpoints.structure import decode, encode
-from l2p.privacy.card.card import versions
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.method_name import SUFFIX, TUNED, is_file
 from l2p.run.protector import Protector
 
 #: Files one folder further down.

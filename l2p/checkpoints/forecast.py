@@ -14,13 +14,13 @@ from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint, lookup
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.defaults import default_protector
+from l2p.checkpoints.method_name import MethodName
 from l2p.checkpoints.ranges import outside, range_of
 from l2p.checkpoints.reachable_gain import MEASURED, measured
 from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.models import MODELS, Softmax, find_model, plain_name
 from l2p.privacy.budget import Budget
 from l2p.privacy.rounded import rounded
-from l2p.protectors.method_name import MethodName
 
 #: Share of the reachable gain from which a protector beats the best constant prediction, and is not merely level.
 BEATS = 0.02

@@ -17,6 +17,7 @@ from l2p.checkpoints.checkpoint import (
 )
 from l2p.checkpoints.control import Control, control_of
 from l2p.checkpoints.folds import HoldOut, hold_out
+from l2p.checkpoints.method_name import MethodName, is_file, is_object
 from l2p.checkpoints.named import NamedProtector, at_rate, check_pure, describe, misfit, varied
 from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.own import import_protector
@@ -26,7 +27,6 @@ from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import HandDesigned, Problem
 from l2p.protectors.learned.tunable import with_tuned
-from l2p.protectors.method_name import MethodName, is_file, is_object
 from l2p.run.protector import Protector
 
 #: A delta for methods that set themselves up for pure privacy, which do not read it.

@@ -11,13 +11,13 @@ from l2p.checkpoints.checkpoint import unknown_name
 from l2p.checkpoints.control import Control, control_of
 from l2p.checkpoints.defaults import what_to_use
 from l2p.checkpoints.folds import HoldOut
+from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName
 from l2p.checkpoints.ranges import range_of
 from l2p.models import Model, find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter, default_accountant
 from l2p.privacy.cost.sampling import Poisson, Sampler
 from l2p.privacy.events import PURE
-from l2p.protectors.method_name import PRETRAINED, PROJECTED, MethodName
 from l2p.protectors.with_public_rows.warm_start import WarmStart
 from l2p.run.protector import Protector
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from l2p.tables.own import OWN, is_own
-from l2p.tables.sets.openml import OPENML, is_openml
+from l2p.tables.public.openml import OPENML, is_openml
 
 
 def overlaps(source: str, avoid: Sequence[str]) -> bool:

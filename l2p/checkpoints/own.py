@@ -5,8 +5,8 @@ import os
 import sys
 
 from l2p.base.errors import InputError
+from l2p.checkpoints.method_name import MethodName
 from l2p.protectors.hand_designed import HandDesigned, Problem
-from l2p.protectors.method_name import MethodName
 from l2p.run.protector import Protector
 
 _HOW = "name a Protector, a class of one that takes no arguments, or a function that makes one of a Problem"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from l2p.base.errors import InputError, NoResult
+from l2p.checkpoints.method_name import MethodName
 from l2p.commands.warn import warn
 from l2p.privacy.accountants import run_names
-from l2p.protectors.method_name import MethodName
 from l2p.tables.table_options import TableOptions
 
 if TYPE_CHECKING:

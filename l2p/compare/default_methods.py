@@ -6,11 +6,11 @@ from l2p.base.errors import InputError
 from l2p.checkpoints.checkpoint import first_floor, load, names
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.defaults import UNIVERSAL
+from l2p.checkpoints.method_name import TUNED
 from l2p.checkpoints.overlaps import overlaps
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import identity, kind_of, model_of, resolve_methods
 from l2p.models import plain_name
-from l2p.protectors.method_name import TUNED
 from l2p.task.rows import Rows
 
 #: Names of the checkpoints that hold a pair of LSTMs, as Hong et al. (2021) made them, begin with this.

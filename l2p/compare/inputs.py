@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p import tables
 from l2p.base.errors import InputError
+from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName
 from l2p.checkpoints.overlaps import overlaps
 from l2p.compare import private_choice
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
@@ -21,10 +21,10 @@ from l2p.compare.public_part import Division, PublicPart
 from l2p.models import Model, find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
-from l2p.protectors.method_name import PRETRAINED, PROJECTED, MethodName
 from l2p.release.api import model_for
 from l2p.run.simulate import train_size
 from l2p.tables.own import source_of_file
+from l2p.tables.public import catalog
 from l2p.tables.public_data import checked
 from l2p.tables.reading import is_table_file
 from l2p.tables.reading.address import is_address
@@ -37,7 +37,7 @@ def load_rows(config: CompareConfig) -> Rows:
     """The whole table."""
     if is_file(config):
         return _rows_of_file(config, [config.data])
-    dataset, kinds = tables.load(config.data), model_of(config).kinds
+    dataset, kinds = catalog.load(config.data), model_of(config).kinds
     if dataset.kind not in kinds:
         raise InputError(
             f"model {config.model!r} needs a {' or '.join(kinds)} target, but that of {config.data!r} is "
@@ -123,14 +123,14 @@ def model_of(config: CompareConfig) -> Model:
     """The model with its number of classes, declared by the data set's documentation or by a file's schema."""
     if not is_file(config):
         # A regression has no classes; `load_rows` refuses a model that needs some.
-        return find_model(config.model, tables.num_classes(config.data) or 2)
+        return find_model(config.model, catalog.num_classes(config.data) or 2)
     return model_for(_schema_of(config), config.model)[0]
 
 
 def kind_of(config: CompareConfig) -> str:
     """The kind of the target, which determines the metric."""
     if not is_file(config):
-        return tables.kind_of(config.data)
+        return catalog.kind_of(config.data)
     return _schema_of(config).target.kind
 
 

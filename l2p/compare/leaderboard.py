@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from l2p.base.errors import InputError
+from l2p.checkpoints.method_name import PRETRAINED, PROJECTED
 from l2p.compare import cells, results, standings, wins
 from l2p.compare.results import Metric, Row
 from l2p.compare.summary import markdown
-from l2p.protectors.method_name import PRETRAINED, PROJECTED
 
 #: How far a certified epsilon may exceed its budget by rounding.
 ROUNDING = 1e-9

@@ -9,6 +9,7 @@ from l2p.base.errors import InputError
 from l2p.checkpoints.control import Control
 from l2p.checkpoints.folds import HoldOut
 from l2p.checkpoints.lookup import Method, look_up, resolve
+from l2p.checkpoints.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
 from l2p.checkpoints.named import NamedProtector
 from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
@@ -20,7 +21,6 @@ from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
 from l2p.run.protector import Protector
 from l2p.task.rows import Rows
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import Method, look_up
+from l2p.checkpoints.method_name import PRIVATE, MethodName
 from l2p.checkpoints.named import NamedProtector
 from l2p.compare.hindsight import CANDIDATES, SPREADS
 from l2p.models import Model
@@ -28,7 +29,6 @@ from l2p.privacy.events import Answered
 from l2p.privacy.ledger.ledger import Cost, Ledger
 from l2p.privacy.ledger.reservation import cost_of_best
 from l2p.protectors.learned.tunable import around
-from l2p.protectors.method_name import PRIVATE, MethodName
 from l2p.release.admission import admit
 from l2p.release.result import Result
 from l2p.release.tuning.private_tuning import (

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from l2p.base.errors import InputError, withheld
+from l2p.base.versions import versions
 from l2p.compare import cells, results
 from l2p.compare.config import CompareConfig
 from l2p.compare.default_methods import with_methods
@@ -18,7 +19,6 @@ from l2p.compare.methods import ComparedMethod
 from l2p.compare.runs import scored_runs
 from l2p.models import plain_name
 from l2p.privacy.accountants import run_names
-from l2p.privacy.card.card import versions
 from l2p.run.simulate import mean_loss, simulate, splits_digest
 from l2p.task.rows import Rows
 

@@ -5,9 +5,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from l2p.checkpoints.control import CONTROL
+from l2p.checkpoints.method_name import MethodName
 from l2p.compare.results import BySeed, Estimate, Metric, Row, by_seed, difference
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.method_name import MethodName
 
 #: Marks on the names of methods that do not compete, in tables.
 MARKS = {"oracle": "†", "paper": "‡"}

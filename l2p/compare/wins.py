@@ -9,9 +9,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from l2p.checkpoints.method_name import MethodName
 from l2p.compare import results, standings
 from l2p.compare.results import Estimate, Metric, Row
-from l2p.protectors.method_name import MethodName
 
 #: Forms of methods that a learned protector competes with; controls and oracles have columns of their own.
 HAND_DESIGNED_FORMS = ("paper", "fair", "tuned", "rival")

@@ -14,6 +14,7 @@ from safetensors.numpy import save
 from l2p.base.errors import InputError
 from l2p.base.whole_folder import written_whole
 from l2p.models import find_model
+from l2p.privacy.card import html
 from l2p.privacy.card.card import Card
 from l2p.privacy.cost import sampling
 from l2p.privacy.events import Answered
@@ -218,7 +219,7 @@ class Result:
                 self.schema.write(place / "schema.json")
             (place / "card.json").write_text(self.card.to_json(), encoding="utf-8")
             (place / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
-            (place / "card.html").write_text(self.card.to_html(self.trace, cap), encoding="utf-8")
+            (place / "card.html").write_text(html.render(self.card, self.trace, cap), encoding="utf-8")
             self._write_trace(place / "trace.csv", cap)
             (place / "model.safetensors").write_bytes(save(arrays | {"params": params}, metadata))
 

@@ -16,13 +16,14 @@ import math
 from collections.abc import Sequence
 
 from l2p.base.errors import InputError
+from l2p.base.versions import versions
 from l2p.checkpoints.lookup import recognise
+from l2p.checkpoints.method_name import MethodName
 from l2p.checkpoints.named import NamedProtector, drawing
 from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.cap.filter import Filter
-from l2p.privacy.card.card import Card, versions
+from l2p.privacy.card.card import Card
 from l2p.privacy.cost import sampling
-from l2p.protectors.method_name import MethodName
 from l2p.release.contradictions import contradictions, equal
 from l2p.release.rehearsal import Rehearsal, rehearse
 from l2p.release.rewritten import bought_bounds, is_choice, unlike, without_schema

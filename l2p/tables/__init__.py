@@ -1,14 +1,1 @@
-"""Public data sets by name."""
-
-from l2p.tables.kind import Kind
-from l2p.tables.sets import NAMES
-from l2p.tables.sets.catalog import Dataset, kind_of, load, num_classes
-
-__all__ = [
-    "NAMES",
-    "Dataset",
-    "Kind",
-    "kind_of",
-    "load",
-    "num_classes",
-]
+"""Tables from raw cells to rows: how they are read, declared and encoded; public data sets; features of images."""

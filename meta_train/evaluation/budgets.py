@@ -26,7 +26,7 @@ from l2p.privacy.cost.prices import PriceList
 from l2p.privacy.cost.sampling import FullBatch, Poisson, Sampler
 from l2p.privacy.events import Adjacency
 from l2p.run.protector import Protector
-from l2p.tables import Kind
+from l2p.tables.kind import Kind
 from l2p.task.rows import Rows
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.parts import Simulated

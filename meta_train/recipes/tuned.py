@@ -5,13 +5,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from l2p import tables
 from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import tuned_name
 from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import default_accountant
 from l2p.protectors import HAND_DESIGNED
+from l2p.tables.public import catalog
 from meta_train.config import Comparison, MetaConfig
 from meta_train.config.base import KIND
 from meta_train.recipes import files
@@ -75,7 +75,7 @@ def feature_counts(source: str) -> list[int]:
         return list(FEATURE_COUNTS)
     if source in _file()["num_features"]:
         return _file()["num_features"][source]
-    columns = tables.load(source).x.shape[1]
+    columns = catalog.load(source).x.shape[1]
     return [count for count in FEATURE_COUNTS if count <= columns] or [columns]
 
 

@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 
-from l2p import tables
 from l2p.base.errors import InputError
-from l2p.tables import Kind
+from l2p.tables.kind import Kind
 from l2p.tables.own import is_own
-from l2p.tables.sets.openml import FOLDER, is_openml
+from l2p.tables.public import catalog
+from l2p.tables.public.openml import FOLDER, is_openml
 from meta_train.tasks import own_tables
 from meta_train.tasks.family import Family, TaskFamily
 from meta_train.tasks.fresh_rows import Halved
@@ -83,7 +83,7 @@ def class_counts(source: str) -> set[int]:
 
 
 def _classes_of_table(source: str) -> int | None:
-    return own_tables.find(source).num_classes if is_own(source) else tables.num_classes(source)
+    return own_tables.find(source).num_classes if is_own(source) else catalog.num_classes(source)
 
 
 def _drawn_classes(source: str) -> int | None:
@@ -117,7 +117,7 @@ def _kind_of_part(source: str) -> Kind:
         return "regression"
     if _smooth(source) == SYNTHETIC or _REST.fullmatch(source):
         return "binary"
-    return tables.kind_of(source)
+    return catalog.kind_of(source)
 
 
 def families(source: str, fresh_rows: bool = False) -> tuple[Family, Family]:
@@ -196,7 +196,7 @@ def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
     if is_openml(source):
         return _some_rows(source, os.environ.get(FOLDER))
     match = _REST.fullmatch(source)
-    dataset = tables.load(match[1] + (match[3] or "") if match else source)
+    dataset = catalog.load(match[1] + (match[3] or "") if match else source)
     if match:
         mask = ~np.isin(dataset.y, [int(digit) for digit in match[2].split(",") if digit])
         return dataset.x[mask], dataset.y[mask]
@@ -207,6 +207,6 @@ def _load(source: str) -> tuple[np.ndarray, np.ndarray]:
 def _some_rows(source: str, folder: str | None) -> tuple[np.ndarray, np.ndarray]:
     """At most `MAX_ROWS` rows of one of OpenML's tables, which is read from `folder` or downloaded."""
     del folder
-    dataset = tables.load(source)
+    dataset = catalog.load(source)
     indices = np.sort(np.random.default_rng(0).permutation(len(dataset.y))[:MAX_ROWS])
     return dataset.x[indices], dataset.y[indices]

@@ -12,11 +12,11 @@ import l2p.compare.runner as compare_module
 from l2p.base.errors import InputError
 from l2p.checkpoints.checkpoint import find
 from l2p.checkpoints.lookup import tuned_name
+from l2p.checkpoints.method_name import MethodName
 from l2p.commands.cli import main
 from l2p.compare import results
 from l2p.compare.config import CompareConfig, parse_shard, read_config
 from l2p.protectors import HAND_DESIGNED
-from l2p.protectors.method_name import MethodName
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "benchmarks" / "experiments"
 FIELDS = {

@@ -26,7 +26,7 @@ from tests import canaries
 
 DELTA = 1e-6
 MINE = """
-from l2p import struct
+from l2p.base import struct
 from l2p.protectors import gradient_descent
 
 noisy = gradient_descent.noisygd

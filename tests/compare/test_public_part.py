@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from l2p.base.errors import InputError
+from l2p.checkpoints.method_name import MethodName
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import load_rows, resolve_methods
 from l2p.compare.leaderboard import command, read_comparison
@@ -21,7 +22,6 @@ from l2p.privacy import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.protectors.by_hand.gradient_descent import noisygd
 from l2p.protectors.hand_designed import Problem
-from l2p.protectors.method_name import MethodName
 from l2p.protectors.with_public_rows.warm_start import WarmStart
 from l2p.run.run import run
 from l2p.run.simulate import noise_key, simulate, split

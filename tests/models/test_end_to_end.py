@@ -19,7 +19,7 @@ from l2p.compare.runner import compare
 from l2p.compare.summary import report
 from l2p.models import find_model
 from l2p.release.prediction import saved
-from l2p.tables import num_classes
+from l2p.tables.public.catalog import num_classes
 from l2p.tables.schema import Ignore, Number, Schema, Target
 
 N = 600

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from l2p.base.errors import InputError
 from l2p.privacy import MECHANISMS, Adjacency, Budget, Filter
 from l2p.privacy.accountants import run_names
-from l2p.privacy.card import learned, plots
+from l2p.privacy.card import html, learned, plots
 from l2p.privacy.card.card import SEED_POLICY, Card, schema
 from l2p.privacy.card.events import decode_events, encode_events
 from l2p.privacy.card.unit import unit_on_card
@@ -322,7 +322,7 @@ def test_numbers_that_are_none_are_refused_wherever_they_stand(tmp_path):
 # In words
 
 
-@pytest.mark.parametrize("form", [Card.to_text, Card.to_html])
+@pytest.mark.parametrize("form", [Card.to_text, html.render])
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_both_forms_state_the_guarantee_with_its_adjacency(adjacency, form):
     text = words(form(card(adjacency=adjacency.value)))
@@ -338,7 +338,7 @@ def test_both_forms_state_the_guarantee_with_its_adjacency(adjacency, form):
     assert "appears in k rows" in text
 
 
-@pytest.mark.parametrize("form", [Card.to_text, Card.to_html])
+@pytest.mark.parametrize("form", [Card.to_text, html.render])
 def test_no_number_of_a_guarantee_is_printed_below_what_holds(form):
     said = {"epsilon": 1.0000049, "delta": 1.0000049e-6, "epsilon_certified": 0.99999951, "mu": 0.23670443}
     text = words(form(card(**said)))
@@ -348,7 +348,7 @@ def test_no_number_of_a_guarantee_is_printed_below_what_holds(form):
     assert "e^epsilon = 2.719, but for a probability of 1.00001e-06" in text
 
 
-@pytest.mark.parametrize("form", [Card.to_text, Card.to_html])
+@pytest.mark.parametrize("form", [Card.to_text, html.render])
 def test_both_forms_name_what_the_guarantee_rests_on(form):
     text = words(form(card(sampler=sampling.Poisson(0.03).to_json(), warnings=["Beware."])))
     for phrase in (
@@ -372,7 +372,7 @@ def test_both_forms_name_what_the_guarantee_rests_on(form):
     assert " order " not in words(form(card(accountant="gdp", order=None, theorem="t")))
 
 
-@pytest.mark.parametrize("form", [Card.to_text, Card.to_html])
+@pytest.mark.parametrize("form", [Card.to_text, html.render])
 def test_both_forms_say_whether_other_runs_are_counted(form):
     assert "this run alone: whatever other runs on these rows spend adds to it" in words(form(card()))
     text = words(form(card(composition=LEDGER)))
@@ -381,7 +381,7 @@ def test_both_forms_say_whether_other_runs_are_counted(form):
     assert "this run alone" not in text
 
 
-@pytest.mark.parametrize("form", [Card.to_text, Card.to_html])
+@pytest.mark.parametrize("form", [Card.to_text, html.render])
 def test_only_a_simulation_says_that_it_is_no_release(form):
     sentence = "NOT A PRIVATE RELEASE: the noise came from a user-given seed"
     assert sentence in words(form(card(**SIMULATION)))
@@ -429,7 +429,7 @@ class Page(HTMLParser):
 @every_card
 @pytest.mark.parametrize("trace", [None, rows(), rows(1), rows(5000, ("a", "b"))], ids=["none", "3", "1", "long"])
 def test_the_page_is_well_formed_and_needs_nothing_from_outside(some_card, trace):
-    text = some_card.to_html(trace, limit=1.0)
+    text = html.render(some_card, trace, limit=1.0)
     page = Page(text)
     assert text.startswith("<!DOCTYPE html>")
     assert page.tags[0] == ("html", {"lang": "en"})
@@ -448,7 +448,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_outside(some_card, trace
 
 
 def test_the_page_adapts_to_phones_to_paper_and_to_the_dark():
-    text = card().to_html(rows(), limit=1.0)
+    text = html.render(card(), rows(), limit=1.0)
     for phrase in ('name="viewport"', "@media print", "prefers-color-scheme: dark", "color-scheme: light dark"):
         assert phrase in text
     colours = set(re.findall(r"var\((--\w+)\)", text))
@@ -457,15 +457,15 @@ def test_the_page_adapts_to_phones_to_paper_and_to_the_dark():
 
 
 def test_the_page_says_first_what_it_is():
-    page = Page(card(**SIMULATION).to_html())
+    page = Page(html.render(card(**SIMULATION)))
     assert page.titles[0] == (
         "h1",
         "(epsilon = 0.1, delta = 1e-08)-differential privacy for one row of N = 30400, under zero_out adjacency.",
     )
-    text = card(**SIMULATION).to_html()
+    text = html.render(card(**SIMULATION))
     assert text.index("NOT A PRIVATE RELEASE") < text.index("<h1>")
     assert ("p", {"class": "banner", "role": "note"}) in page.tags
-    assert not any(attrs.get("class") == "banner" for _, attrs in Page(card().to_html()).tags)
+    assert not any(attrs.get("class") == "banner" for _, attrs in Page(html.render(card())).tags)
 
 
 def test_nothing_on_a_card_can_become_markup():
@@ -483,16 +483,16 @@ def test_nothing_on_a_card_can_become_markup():
         mechanisms=kinds,
         table={"name": HOSTILE, "target": HOSTILE},
     )
-    text = hostile.to_html(rows(queries=(HOSTILE,)), limit=1.0)
+    text = html.render(hostile, rows(queries=(HOSTILE,)), limit=1.0)
     assert {tag for tag, _ in Page(text).tags} == {
-        tag for tag, _ in Page(card(table=TABLE).to_html(rows(), limit=1.0)).tags
+        tag for tag, _ in Page(html.render(card(table=TABLE), rows(), limit=1.0)).tags
     }
     assert "<script" not in text
     assert "<b " not in text
     assert "&lt;script src=&quot;http://evil.example&quot;&gt;" in text
 
 
-@pytest.mark.parametrize("form", [Card.to_text, Card.to_html])
+@pytest.mark.parametrize("form", [Card.to_text, html.render])
 def test_both_forms_name_table_and_target_first_and_every_source_once(form):
     sources = [f"set_{number:02}" for number in range(50)]
     made = card(
@@ -517,12 +517,12 @@ def test_every_query_of_a_run_has_a_colour_of_its_own_and_its_name_within_the_fi
     assert all(int(left) + 8 * len(name) <= 640 for _, left, _, name in keys)
     top = int(re.search(r'viewBox="0 (-?\d+) ', drawn)[1])
     assert all(int(height) - 12 >= top for _, _, height, _ in keys)
-    style = card().to_html()
+    style = html.render(card())
     assert all(f"--{colour}: #" in style and f".key.{colour} " in style for colour, *_ in keys)
 
 
 def test_the_table_of_queries_shrinks_to_a_phone():
-    style = card().to_html().partition("</style>")[0]
+    style = html.render(card()).partition("</style>")[0]
     assert not re.search(r"\.queries \{[^}]*min-width", style)
     assert "overflow-x" not in style
     assert re.search(r"@media \(min-width: \d+rem\) \{ \.queries :is\(th, td\) \{ overflow-wrap: normal", style)
@@ -541,10 +541,10 @@ def test_a_card_says_whom_it_protects(adjacency):
 
 
 def test_figures_need_a_trace_and_a_limit():
-    assert Page(card().to_html()).count("figure") == 0
-    assert Page(card().to_html([], limit=1.0)).count("figure") == 0
-    assert Page(card().to_html(rows())).count("figure") == 1
-    assert Page(card().to_html(rows(), limit=1.0)).count("figure") == 2
+    assert Page(html.render(card())).count("figure") == 0
+    assert Page(html.render(card(), [], limit=1.0)).count("figure") == 0
+    assert Page(html.render(card(), rows())).count("figure") == 1
+    assert Page(html.render(card(), rows(), limit=1.0)).count("figure") == 2
 
 
 # Figures

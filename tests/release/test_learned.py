@@ -9,7 +9,7 @@ import pytest
 
 from l2p import Budget, InputError, Rows, private_train
 from l2p.base import struct
-from l2p.privacy.card import learned
+from l2p.privacy.card import html, learned
 from l2p.privacy.ledger.ledger import Cost, Ledger
 from l2p.privacy.ledger.reservation import limit_of
 from l2p.protectors.by_hand.bolt_on import BoltOn
@@ -59,7 +59,7 @@ def test_a_release_says_it_on_its_card_and_its_result():
     result = private_train(CLEAR, "noisygd", Budget(2.0, 1e-5))
     assert result.learned == result.card.learned == learned.SIGNAL
     assert "Learned     Something: the answers of this run stand out" in result.card.to_text()
-    assert "stand out from noise and chance" in result.card.to_html()
+    assert "stand out from noise and chance" in html.render(result.card)
     assert learned.SIGNAL not in result.card.warnings
 
 

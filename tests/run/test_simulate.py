@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p import tables
 from l2p.models import MODELS
 from l2p.oracle.setup import Setup
 from l2p.oracle.trace import trace_of
@@ -15,6 +14,7 @@ from l2p.privacy.cap.filter import Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.run.run import run
 from l2p.run.simulate import CHUNK, mean_loss, noise_key, simulate, split, splits_digest
+from l2p.tables.public import catalog
 from l2p.task.rows import Rows
 
 BUDGETS = [Budget(0.5, 1e-5), Budget(2.0, 1e-5)]
@@ -23,7 +23,7 @@ SEEDS = [3, 4]
 
 @pytest.fixture(scope="module")
 def rows():
-    dataset = tables.load("breast_cancer")
+    dataset = catalog.load("breast_cancer")
     return Rows(dataset.x, dataset.y, np.ones_like(dataset.y))
 
 

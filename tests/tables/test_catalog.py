@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from l2p.base.errors import InputError
-from l2p.tables import NAMES, load, num_classes, sets
-from l2p.tables.sets import find
-from l2p.tables.sets.download import Source, data_folder, fetch
+from l2p.tables import sets
+from l2p.tables.public.catalog import load, num_classes
+from l2p.tables.public.download import Source, data_folder, fetch
+from l2p.tables.sets import NAMES, find
 
 CONTENT = b"1 0 2\n0 1 3\n"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

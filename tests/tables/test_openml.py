@@ -14,10 +14,10 @@ from sklearn.datasets import _openml
 
 from l2p.base.errors import InputError
 from l2p.checkpoints.overlaps import overlaps
-from l2p.tables import kind_of, load, num_classes
 from l2p.tables.own import MIN_OF_CLASS
-from l2p.tables.sets import openml
-from l2p.tables.sets.openml import FOLDER, TABLES, TableInfo
+from l2p.tables.public import openml
+from l2p.tables.public.catalog import kind_of, load, num_classes
+from l2p.tables.public.openml import FOLDER, TABLES, TableInfo
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "tables"
 #: 40 rows of class a, 30 of b and 3 of c, which is too rare.

@@ -16,6 +16,7 @@ from l2p.base.errors import InputError
 from l2p.models import Logistic
 from l2p.oracle.sums import exact_sum
 from l2p.privacy import Adjacency, Budget
+from l2p.privacy.card import html
 from l2p.privacy.card.card import Card
 from l2p.privacy.ledger.ledger import Cost, Ledger
 from l2p.protectors import HAND_DESIGNED, PublicSubspace
@@ -304,7 +305,7 @@ def test_the_card_names_the_public_rows_by_number_and_digest_and_still_holds(tmp
     path.write_text(card.to_json())
     assert Card.from_json(path) == card
     assert f"25, sha256 {card.public['sha256']}" in " ".join(card.to_text().split())
-    assert card.public["sha256"] in card.to_html()
+    assert card.public["sha256"] in html.render(card)
     found = verify(card)
     assert (found.problems, found.known_by) == ([], "name")
     assert any("reads public rows" in remark for remark in found.remarks)

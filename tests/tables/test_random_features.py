@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from l2p.base.errors import InputError
-from l2p.tables.sets.random_features import FEATURES, MAX_RESPONSE, PER_FILTER, random_features
+from l2p.tables.public.random_features import FEATURES, MAX_RESPONSE, PER_FILTER, random_features
 
 IMAGES = (np.random.default_rng(1).integers(0, 256, (3, 28, 28)) / 255).astype(np.float32)
 

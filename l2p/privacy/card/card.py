@@ -1,12 +1,10 @@
 """The privacy card: what a run guarantees, to whom, by which theorem, and what it does not cover."""
 
 import dataclasses
-import importlib.metadata
 import importlib.resources
 import json
-import platform
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +13,8 @@ from l2p.base.json_fields import strict, violation
 from l2p.base.plain_text import printable
 from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.budget import Budget
-from l2p.privacy.card import html, text
+from l2p.privacy.card import text
 from l2p.privacy.card.events import decode_events
-from l2p.privacy.card.plots import Granted
 from l2p.privacy.card.unit import is_row
 from l2p.privacy.cost import convert, sampling
 from l2p.privacy.events import Adjacency, Answered
@@ -156,15 +153,6 @@ class Card:
         """The card for people: plain text, wrapped, without control characters of names."""
         return printable(text.render(self))
 
-    def to_html(self, trace: Sequence[Granted] | None = None, limit: float | None = None) -> str:
-        """The card for people: one HTML file that needs no script and no network.
-
-        Args:
-          trace: granted queries in order, such as `Result.trace`; adds a figure of the noise.
-          limit: what the accountant caps the trace's `spent` at; with `trace`, adds a figure of the spending.
-        """
-        return html.render(self, trace or (), limit)
-
 
 def schema() -> dict[str, Any]:
     """The JSON schema (draft 2020-12) of `card.json`.
@@ -174,19 +162,6 @@ def schema() -> dict[str, Any]:
     """
     file = importlib.resources.files("l2p.privacy.card") / "schema.json"
     return json.loads(file.read_text(encoding="utf-8"))
-
-
-def versions() -> dict[str, str]:
-    """Versions of the software that decides a run's outcome."""
-    packages = {"l2p": "l2p-jax", "jax": "jax", "numpy": "numpy"}
-    return {name: _version(package) for name, package in packages.items()} | {"python": platform.python_version()}
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"  # run from a checkout
 
 
 def _broken(path: str | Path, field: str, problem: str) -> InputError:

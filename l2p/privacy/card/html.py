@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from l2p.privacy.card import plots
 from l2p.privacy.card import text as wording
+from l2p.privacy.card.card import Card
 from l2p.privacy.card.plots import Granted
 from l2p.privacy.events import MECHANISMS
-
-if TYPE_CHECKING:
-    from l2p.privacy.card.card import Card
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0; --wash: #f4f6f8;
@@ -61,9 +59,16 @@ svg text.key { stroke: none; font-weight: 600; }
 """
 
 
-def render(card: "Card", trace: Sequence[Granted], limit: float | None) -> str:
-    """The page; figures are left out where `trace` or `limit` is missing."""
-    figures = plots.noise(trace) + ("" if limit is None else plots.spending(trace, limit))
+def render(card: Card, trace: Sequence[Granted] | None = None, limit: float | None = None) -> str:
+    """A card for people: one HTML file that needs no script and no network.
+
+    Args:
+      card: the card.
+      trace: granted queries in order, such as `Result.trace`; adds a figure of the noise.
+      limit: the accountant's cap on the trace's `spent`; with `trace`, adds a figure of the spending.
+    """
+    granted = trace or ()
+    figures = plots.noise(granted) + ("" if limit is None else plots.spending(granted, limit))
     sections = [
         _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card))),
         _section("What was not private", _list(card.not_private)),

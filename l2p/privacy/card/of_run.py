@@ -5,10 +5,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from l2p.base.versions import versions
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.envelope import EnvelopeFilter
 from l2p.privacy.cap.filter import Filter
-from l2p.privacy.card.card import SEED_POLICY, Card, versions
+from l2p.privacy.card.card import SEED_POLICY, Card
 from l2p.privacy.card.events import encode_events
 from l2p.privacy.card.learned import IDLE
 from l2p.privacy.events import Adjacency, Answered

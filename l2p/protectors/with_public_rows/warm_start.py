@@ -12,7 +12,6 @@ from l2p.base.errors import InputError
 from l2p.models import Model
 from l2p.oracle import Oracle
 from l2p.oracle.setup import Setup
-from l2p.protectors.method_name import PROJECTED
 from l2p.protectors.stepwise.base_rate import BaseRate
 from l2p.protectors.stepwise.geometry import PublicGeometry
 from l2p.protectors.stepwise.stepwise import Stepwise
@@ -66,7 +65,7 @@ class WarmStart(ProtectorWrapper):
         if self.projected and not np.ptp(np.asarray(public.x)[np.asarray(public.mask) > 0], axis=0).any():
             raise InputError(
                 "the public rows are all alike, so there are no directions in which they vary; give other rows, or "
-                f"leave out {PROJECTED}."
+                "leave out :projected."
             )
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
@@ -99,7 +98,7 @@ def check_directions(protector: Protector, name: str) -> None:
     if not isinstance(protector, Stepwise):
         raise InputError(
             f"{name} asks for more than one gradient per step, so it cannot be run in other directions; "
-            f"leave out {PROJECTED}, or choose noisygd, dpsgd or auto_clip."
+            "leave out :projected, or choose noisygd, dpsgd or auto_clip."
         )
 
 

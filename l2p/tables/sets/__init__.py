@@ -2,7 +2,7 @@
 
 import importlib
 
-from l2p.tables.sets.public_set import PublicSet
+from l2p.tables.public.public_set import PublicSet
 
 #: In the order in which messages list them.
 NAMES = (

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from l2p.tables.sets.download import Source
-from l2p.tables.sets.public_set import PublicSet, numbered
+from l2p.tables.public.download import Source
+from l2p.tables.public.public_set import PublicSet, numbered
 
 _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 

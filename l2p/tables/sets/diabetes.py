@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from l2p.tables.sets.public_set import PublicSet
+from l2p.tables.public.public_set import PublicSet
 
 
 def _parse() -> tuple[np.ndarray, np.ndarray]:

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from l2p.tables.sets.digit_variants import DIGIT_VARIANTS
-from l2p.tables.sets.public_set import PublicSet
+from l2p.tables.public.digit_variants import DIGIT_VARIANTS
+from l2p.tables.public.public_set import PublicSet
 
 
 def _parse() -> tuple[np.ndarray, np.ndarray]:

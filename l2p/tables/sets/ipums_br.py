@@ -4,8 +4,8 @@ import io
 
 import numpy as np
 
-from l2p.tables.sets.download import Source
-from l2p.tables.sets.public_set import PublicSet, numbered
+from l2p.tables.public.download import Source
+from l2p.tables.public.public_set import PublicSet, numbered
 
 
 def _parse(table: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from l2p.tables.sets.digit_variants import DIGIT_VARIANTS
-from l2p.tables.sets.download import Source
-from l2p.tables.sets.public_set import PublicSet, numbered
+from l2p.tables.public.digit_variants import DIGIT_VARIANTS
+from l2p.tables.public.download import Source
+from l2p.tables.public.public_set import PublicSet, numbered
 
 _MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from l2p.tables.sets.public_set import PublicSet, numbered
+from l2p.tables.public.public_set import PublicSet, numbered
 
 #: Rows, features, and standard deviation of the noise on the target.
 _ROWS, _FEATURES, _NOISE = 10_000, 10, 0.1

@@ -77,6 +77,6 @@ def test_a_method_that_no_checkpoint_is_of_is_tuned_by_what_follows_from_it():
 
 
 def test_recipes_are_known_without_the_tables(monkeypatch, tmp_path):
-    monkeypatch.setattr("l2p.tables.load", None)
+    monkeypatch.setattr("l2p.tables.public.catalog.load", None)
     for name in resolve.names():
         resolve.resolve(name)

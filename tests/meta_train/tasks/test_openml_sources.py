@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from l2p.base.errors import InputError
-from l2p.tables.sets.openml import FOLDER, TABLES, TableInfo
+from l2p.tables.public.openml import FOLDER, TABLES, TableInfo
 from meta_train.config.one_source import OneSource
 from meta_train.tasks import sources
 from meta_train.tasks.family import TaskFamily

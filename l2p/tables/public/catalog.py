@@ -10,9 +10,10 @@ import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.tables.kind import Kind
-from l2p.tables.sets import NAMES, find, openml
-from l2p.tables.sets.download import Source, data_folder, fetch
-from l2p.tables.sets.public_set import Content, PublicSet, Variant
+from l2p.tables.public import openml
+from l2p.tables.public.download import Source, data_folder, fetch
+from l2p.tables.public.public_set import Content, PublicSet, Variant
+from l2p.tables.sets import NAMES, find
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,8 +43,8 @@ def load(name: str, data_dir: Path | None = None, urls: Mapping[str, Sequence[st
 
     Args:
       name: one of `NAMES`, with a colon and a variant if the set has any: `mnist:3,5`, `digits:odd`,
-        `digits:features` or `digits:features:1152` (`l2p.tables.sets.digit_variants`); or `openml:NAME`, one of
-        `l2p.tables.sets.openml.TABLES`.
+        `digits:features` or `digits:features:1152` (`l2p.tables.public.digit_variants`); or `openml:NAME`, one of
+        `l2p.tables.public.openml.TABLES`.
       data_dir: the folder of the files, by default `L2P_DATA_DIR`, else `$XDG_CACHE_HOME/l2p`, else `~/.cache/l2p`.
       urls: file name to mirrors, instead of the built-in addresses; the checksums stay.
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from l2p.base.errors import InputError
+from l2p.checkpoints import method_name
 from l2p.checkpoints.lookup import resolve
+from l2p.checkpoints.method_name import ORACLE, PRETRAINED, PRIVATE, PROJECTED, TUNED, VARIANTS, MethodName
 from l2p.compare import results
 from l2p.privacy import Budget
-from l2p.protectors import method_name
-from l2p.protectors.method_name import ORACLE, PRETRAINED, PRIVATE, PROJECTED, TUNED, VARIANTS, MethodName
 
 ROOT = Path(method_name.__file__).parents[2]
 RESULTS = sorted(ROOT.glob("benchmarks/results/**/results.csv"))

@@ -14,9 +14,9 @@ import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.tables.own import MIN_OF_CLASS
+from l2p.tables.public.download import UNREADABLE
+from l2p.tables.public.public_set import Content
 from l2p.tables.reading import open_table
-from l2p.tables.sets.download import UNREADABLE
-from l2p.tables.sets.public_set import Content
 
 #: Begins the names of these tables.
 OPENML = "openml:"

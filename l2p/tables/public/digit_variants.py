@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from l2p.tables.sets.public_set import Content, Variant, numbered
-from l2p.tables.sets.random_features import FEATURES, random_features
+from l2p.tables.public.public_set import Content, Variant, numbered
+from l2p.tables.public.random_features import FEATURES, random_features
 
 
 def _odd(content: Content, _: str) -> Content:

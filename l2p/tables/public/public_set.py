@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from l2p.tables.bounds import Interval, scale
-from l2p.tables.sets.download import Source
+from l2p.tables.public.download import Source
 
 
 class Content(NamedTuple):
