@@ -35,7 +35,7 @@ _ANY_DELTA = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """What a name stands for, found and read once, whatever budgets and numbers of rows it is then set up for.
+    """A method by name, read once, to be set up for any budgets and numbers of rows.
 
     Attributes:
       name: as the user called it.
@@ -97,7 +97,7 @@ class Method:
 
 
 def look_up(name: str | MethodName, model: str | Model, aux: str | None = None, avoid: Sequence[str] = ()) -> Method:
-    """What `name` stands for; arguments and errors are those of `resolve`."""
+    """The method called `name`, not yet set up; arguments and errors are those of `resolve`."""
     name, model = MethodName.parse(name), find_model(model)
     plain = name.protector.without_rate()
     if not plain.tuned and (is_object(plain.base) or plain.base in HAND_DESIGNED):
@@ -163,8 +163,8 @@ def recognise(
         return None
     plain = asked.protector.without_rate()
     if sha256 is None:
-        known = str(asked.protector) in HAND_DESIGNED
-        return Method(asked, model).set_up(budget, accountant, num_rows) if known else None
+        is_hand_designed = str(asked.protector) in HAND_DESIGNED
+        return Method(asked, model).set_up(budget, accountant, num_rows) if is_hand_designed else None
     file = next((name for name in names() if digest(name) == sha256), None)
     if file is None:
         return None
@@ -181,7 +181,7 @@ def recognise(
 def _hand_designed(
     method: HandDesigned, name: str, budget: Budget, model: str, num_rows: int | None, accountant: str | None
 ) -> Protector:
-    """A method set up for these facts; for delta = 0 with the noise of an accountant that is pure."""
+    """A method set up for a budget and N; for delta = 0 with the noise of an accountant that is pure."""
     if budget.delta:
         return method(budget, model, num_rows, accountant)
     # What a method computes from delta is about noise that is refused here, and may divide by it.

@@ -31,8 +31,8 @@ def import_protector(name: MethodName, problem: Problem) -> Protector:
     if added:
         sys.path.insert(0, here)  # a console script has its own folder there, and not the one it was called in
     try:
-        found = getattr(importlib.import_module(module), path)
-        return _made(found, name.base, problem)
+        named = getattr(importlib.import_module(module), path)
+        return _protector_of(named, name.base, problem)
     except InputError:
         raise
     except AttributeError as error:
@@ -46,11 +46,11 @@ def import_protector(name: MethodName, problem: Problem) -> Protector:
             sys.path.remove(here)
 
 
-def _made(found: object, name: str, problem: Problem) -> Protector:
-    if isinstance(found, HandDesigned):
-        found = found.make
-    if not isinstance(found, Protector) and callable(found):
-        found = found() if isinstance(found, type) else found(problem)
-    if not isinstance(found, Protector):
-        raise InputError(f"protector {name!r} is of type {type(found).__name__}; {_HOW}.")
-    return found
+def _protector_of(named: object, name: str, problem: Problem) -> Protector:
+    if isinstance(named, HandDesigned):
+        named = named.make
+    if not isinstance(named, Protector) and callable(named):
+        named = named() if isinstance(named, type) else named(problem)
+    if not isinstance(named, Protector):
+        raise InputError(f"protector {name!r} is of type {type(named).__name__}; {_HOW}.")
+    return named

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How the text of tables is written, where they do not tell, and which columns are left out."""
+    """Layout of tables of text, as far as the text does not show it, and the columns to leave out."""
 
     separator: str | None = None
     """The character between cells, `tab` for a tab; default the one that the first line has most of."""
