@@ -63,7 +63,7 @@ def with_methods(config: CompareConfig, rows: Rows) -> tuple[CompareConfig, list
 
 
 def _reason(name: str, config: CompareConfig, rows: Rows) -> str:
-    """Why a method does not belong into a comparison; empty if it does."""
+    """The reason why a method does not belong into a comparison; empty if it does."""
     try:
         (method,) = resolve_methods(dataclasses.replace(config, methods=(name,)), rows)
     except InputError as error:

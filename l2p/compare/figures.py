@@ -73,19 +73,19 @@ def against_epsilon(
         ends, drawn, shown = {}, [], []
         under = _hidden({name: table[name] for name in coloured if name in table})
         for method in sorted(table, key=lambda name: name in coloured or name in references):
-            found = {epsilon: estimate for epsilon, estimate in sorted(table[method].items()) if estimate}
-            if not found:
+            estimates = {epsilon: estimate for epsilon, estimate in sorted(table[method].items()) if estimate}
+            if not estimates:
                 continue
-            means, errors = np.array([(estimate.mean, estimate.error) for estimate in found.values()]).T
+            means, errors = np.array([(estimate.mean, estimate.error) for estimate in estimates.values()]).T
             drawn.extend(means)
             if method in coloured or method in references:
                 style = _REFERENCE if method in references else {"color": coloured[method], **_MARKER}
                 style = style | (_UNDER if method in under else {})
-                axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
-                ends[method] = (max(found), means[-1], style["color"])
+                axis.errorbar(list(estimates), means, np.nan_to_num(errors), label=method, capsize=2, **style)
+                ends[method] = (max(estimates), means[-1], style["color"])
                 shown.extend(means)
             else:
-                axis.plot(list(found), means, **_OTHERS)
+                axis.plot(list(estimates), means, **_OTHERS)
         axis.set(xscale="log", xlabel="epsilon", ylabel=label)
         span = max(shown) - min(shown) if shown else 0.0
         far_off = 0 < _FAR_OFF * span < max(drawn) - min(drawn) if drawn else False
@@ -118,9 +118,9 @@ def _hidden(table: Table) -> set[str]:
     near = _ONE_POINT * (max(every) - min(every)) if every else 0.0
     names, hidden = list(means), set()
     for place, name in enumerate(names):
-        for other in names[:place]:
-            both = means[name].keys() & means[other].keys()
-            alike = sum(abs(means[name][epsilon] - means[other][epsilon]) <= near for epsilon in both)
+        for earlier in names[:place]:
+            both = means[name].keys() & means[earlier].keys()
+            alike = sum(abs(means[name][epsilon] - means[earlier][epsilon]) <= near for epsilon in both)
             if both and 2 * alike >= len(means[name]):
                 hidden.add(name)
     return hidden

@@ -97,7 +97,7 @@ class SelectionPlan:
     @property
     def rho(self) -> float:
         """The zCDP that no run exceeds, score included, rounded up."""
-        limits = [one.limit / cast(float, one.accountant.per_rho) for one in (self.training, self.scoring)]
+        limits = [filter.limit / cast(float, filter.accountant.per_rho) for filter in (self.training, self.scoring)]
         return math.nextafter(math.fsum(limits), math.inf)
 
     @property
@@ -188,8 +188,8 @@ def release(
     """
     if kind is not None:
         check_kind(kind)
-    lines, _ = checks.shape_of(data.private if isinstance(data, Task) else data)
-    num_rows = checks.number_of_rows(lines, num_rows, budget)
+    num_lines, _ = checks.shape_of(data.private if isinstance(data, Task) else data)
+    num_rows = checks.number_of_rows(num_lines, num_rows, budget)
     base = named.for_rows(num_rows)
     candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
     options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
@@ -234,7 +234,7 @@ def admit_choice(
 
 
 def cost_in(ledger: Ledger, budget: Budget) -> Cost:
-    """What a release has to reserve; `InputError` if the ledger cannot count it."""
+    """The cost that a release has to reserve; `InputError` if the ledger cannot count it."""
     return cost_of_best(ledger, budget, LAW, base_rho(LAW, budget.epsilon, budget.delta))
 
 
@@ -300,7 +300,7 @@ def _block(
     protectors = [plan.candidates[candidate] for plan, candidate in zip(plans, candidates, strict=True)]
     trained = simulate(
         protectors,
-        [one.setups[0] for one in plans],
+        [plan.setups[0] for plan in plans],
         rows,
         [seed],
         start=start,
@@ -309,7 +309,7 @@ def _block(
     )
     scored = simulate(
         [Score()] * BLOCK,
-        [one.setups[1] for one in plans],
+        [plan.setups[1] for plan in plans],
         rows,
         [seed],
         start=trained.params,

@@ -27,7 +27,7 @@ from tests import canaries
 DELTA = 1e-6
 MINE = """
 from l2p.base import struct
-from l2p.protectors import gradient_descent
+from l2p.protectors.by_hand import gradient_descent
 
 noisy = gradient_descent.noisygd
 
