@@ -1,4 +1,4 @@
-"""How an outer step learns: from meta-gradients, by random search, or from the scores of perturbed protectors."""
+"""Learners of outer steps: meta-gradients, random search, or evolution from the scores of perturbed protectors."""
 
 import dataclasses
 import math
@@ -27,8 +27,8 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetaGradients(Learner):
-    """Meta-gradients of whole runs that cannot overspend, of all numbers that may be tuned. The classes below let
-    trainings say otherwise, each of what its kind of training has; for all others it is fixed.
+    """Meta-gradients of whole runs that cannot overspend, of all numbers that may be tuned. Each class below makes the
+    fields of its kind of training settable; here they are fixed.
 
     Attributes:
       signal_power: tasks are at u^signal_power of the range of log(mu N) for u spread evenly over [0, 1]: 1 spreads
