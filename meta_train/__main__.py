@@ -54,8 +54,8 @@ def main(
         "--like CHECKPOINT": like,
         "--config FILE": config,
     }
-    given = [option for option, value in asked.items() if value is not None]
-    if len(given) > 1 or not (given or resume):
+    selected = [option for option, value in asked.items() if value is not None]
+    if len(selected) > 1 or not (selected or resume):
         raise InputError(f"say what to train with one of {', '.join(asked)}; or go on with --resume.")
     if not data and (schema or start is not None):
         raise InputError("--schema and --start go with tables to train on; name these with --data.")
@@ -74,7 +74,7 @@ def main(
     if data:
         print(fine_tune(data, schema, out, start or UNIVERSAL, minutes, format))
         return
-    if not given:
+    if not selected:
         chosen = resumed(out)
     elif config is not None:
         chosen = files.read(config)

@@ -96,7 +96,7 @@ def fine_tune(
 
 
 def _within(config: OwnTables, watch: Watch) -> MetaConfig:
-    """What is trained in the time that the watch bounds: networks, or constants alone; `InputError` if nothing can."""
+    """The config for the time that the watch bounds: networks, or constants alone; `InputError` if it is too short."""
     minutes, constants = watch.all / 60.0, own.constants_of(config)
     first = {shape.model: shape.num_features or 0 for shape in reversed(config.shapes)}
     watch.slowness = planning.slowness()
