@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from l2p.privacy.fixed import Row
     from l2p.tables.schema import Schema
 
-#: What no card shows, whatever holds.
+#: Facts that no card shows, even one that holds.
 _NOT_SHOWN = (
     "Not shown: that this run took place, and when, on which rows, with noise from where, and what else was run on "
     "them; what its answers were, and so noise and clip norms that depend on them, and what was learned; the name, "
@@ -134,7 +134,7 @@ class Account:
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
-        # Where epsilon is what is asked for, the budget only checks delta.
+        # Without an epsilon, which is then computed, the budget only checks delta.
         adjacency = Adjacency(self.adjacency or "zero_out")
         budget = Budget(1.0 if self.epsilon is None else self.epsilon, cast(float, self.delta), adjacency)
         sampler = self._sampler()

@@ -245,7 +245,7 @@ def _save(result: "Result", folder: Path) -> Path:
 
 
 def _save_scores(scores: dict[str, Any], folder: Path) -> None:
-    """Write the scores on a test table beside the result, which is whole without them."""
+    """Write the scores on a test table beside the result, which is complete without them."""
     path = folder / "metrics.json"
     try:
         path.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")

@@ -19,13 +19,13 @@ OnInvalid = Literal["refuse", "null"]
 
 @dataclasses.dataclass(frozen=True)
 class DeclaredTable:
-    """A table with its declaration and what is to be learned from it; none of its cells has been read.
+    """A table with its declaration and the model to train on it; none of its cells has been read.
 
     Attributes:
       files: its address, or that of each of its files.
-      model: what is to be trained.
+      model: to be trained.
       kind: of the target.
-      on_invalid: what a row that cannot be encoded does.
+      on_invalid: "refuse" a table with a row that cannot be encoded, or count such rows as "null".
     """
 
     files: Sequence[str]

@@ -29,8 +29,8 @@ def print_plan(
 
     Args:
       named: the protector, checked.
-      declared: what the schema says of the table.
-      num_rows: N, if it was declared; without it nothing is said of delta and of the protector's range.
+      declared: the table as its schema declares it.
+      num_rows: N, if it was declared; without it delta and the protector's range are not checked.
       chooses: whether it is METHOD:private, several runs for one budget.
       share: of the budget, that buys bounds.
       public: the public rows; these are read.

@@ -15,7 +15,7 @@ def streams(stream: Stream, declared: DeclaredTable, num_rows: int | None, choos
     """True if rows are read anew at every step.
 
     Args:
-      stream: what was asked for.
+      stream: the option.
       declared: the table.
       num_rows: N, if it was declared.
       chooses: whether there are several runs.

@@ -13,7 +13,7 @@ _NUMBERS = {
 }
 _CHOICE = re.compile(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*?),?\)")
 _MISSING = re.compile(r"Missing from (l2p[ \w-]*): (.*)")
-#: How to come by what an option takes.
+#: Advice on getting the value of an option.
 _HINTS = {"--schema": "write one with l2p schema DATA --target COLUMN --out schema.json"}
 
 
