@@ -27,7 +27,7 @@ class Auxiliary:
 
     Attributes:
       start: f32[p], where METHOD:pretrained starts; None for the model's own start.
-      geometry: what METHOD:projected reads rows in; None for unchanged rows.
+      geometry: directions in which METHOD:projected reads rows; None for unchanged rows.
     """
 
     start: np.ndarray | str | None = None

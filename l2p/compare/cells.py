@@ -23,8 +23,7 @@ from l2p.compare.results import Cell, Row
 FACTS = ("data", "model", "delta", "adjacency", "accountant", "aux", "table_sha256", "splits_sha256", "l2p")
 #: The facts of those with public rows, which all others lack.
 PUBLIC_FACTS = ("public_share", "public_per_class", "public_shift", "public_sha256")
-#: Allowed difference between two runs of one cell: sums in single precision depend on what is computed in the same
-#: batch.
+#: Allowed difference between two runs of one cell: sums in single precision depend on the other runs of the batch.
 TOLERANCE = 1e-3
 
 
@@ -212,8 +211,8 @@ def merge(folders: Sequence[Path], out: Path) -> dict[Cell, StoredCell]:
             if cell not in merged or not results.is_scored(merged[cell].row):
                 merged[cell], origin[cell] = stored, folder
     _refuse_two_of_one_name(" and ".join(map(str, sources)), merged.values())
-    some = next(iter(merged.values()))
-    claim(out, some.facts, read_inputs(origin[next(iter(merged))])["versions"])
+    first = next(iter(merged.values()))
+    claim(out, first.facts, read_inputs(origin[next(iter(merged))])["versions"])
     for cell, folder in origin.items():
         if folder != out or not path_of(out, cell).is_file():
             write(out, merged[cell])
@@ -269,16 +268,16 @@ def missing_sentence(config: CompareConfig, finished: Iterable[Cell]) -> str:
     >>> missing_sentence(config, [("agd", 0.1, 0), ("agd", 0.1, 1), ("agd", 0.1, 2), ("agd", 0.2, 1)])
     'Missing are 2 of 6 cells: agd at epsilon 0.2 (seeds 0, 2).'
     """
-    there, seeds = set(finished), {}
+    present, seeds = set(finished), {}
     for method, epsilon, seed in wanted(config):
-        if (method, epsilon, seed) not in there:
+        if (method, epsilon, seed) not in present:
             seeds.setdefault((method, epsilon), []).append(seed)
     if not seeds:
         return ""
     parts = [
         f"{method} at epsilon {epsilon:g}"
-        + (f" (seeds {', '.join(map(str, some))})" if len(some) < config.seeds else "")
-        for (method, epsilon), some in seeds.items()
+        + (f" (seeds {', '.join(map(str, numbers))})" if len(numbers) < config.seeds else "")
+        for (method, epsilon), numbers in seeds.items()
     ]
     count = sum(map(len, seeds.values()))
     return f"Missing are {count} of {len(wanted(config))} cells: {'; '.join(parts)}."

@@ -34,8 +34,8 @@ def candidates(config: CompareConfig) -> list[str]:
 
 def _pair(model: str, data: str) -> str | None:
     """The shipped pair of LSTMs for a model that was not made from the data, one for users if there is; else None."""
-    there = [*first_floor(), *names()]
-    cards = ((name, load(name).card) for name in there if name.startswith(PAIR))
+    shipped = [*first_floor(), *names()]
+    cards = ((name, load(name).card) for name in shipped if name.startswith(PAIR))
     return next(
         (
             name

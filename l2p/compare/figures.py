@@ -52,12 +52,11 @@ def against_epsilon(
     """Metrics against epsilon, a panel each, with standard errors.
 
     Args:
-      panels: what a panel shows (the label of its axis), and its values by method and epsilon, as `results.by_method`
-        gives them.
+      panels: by the label of a panel's axis, its values by method and epsilon, as `results.by_method` gives them.
       labelled: methods to draw in colours; default the first ones. Beyond `MAX_LINES` they are grey.
       dashed: reference lines, labelled as well.
-      limits: of the vertical axes; default what holds every line, or the labelled ones where grey lines are so far off
-        that they would flatten those.
+      limits: of the vertical axes; by default every line fits, or the labelled ones alone where grey lines are so far
+        off that they would flatten those.
 
     >>> table = {"agd": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)}}
     >>> [axis.get_ylabel() for axis in against_epsilon({"test loss": table, "train loss": table}).axes]
@@ -154,8 +153,8 @@ def against_step(loss: Mapping[str, np.ndarray], share: Mapping[str, np.ndarray]
             axis.fill_between(
                 step, np.maximum(mean - std, mean / 10), mean + std, color=colours[method], alpha=0.2, linewidth=0
             )
-            if (there := np.flatnonzero(np.isfinite(mean))).size:
-                ends[method] = (step[there[-1]], mean[there[-1]], colours[method])
+            if (finite := np.flatnonzero(np.isfinite(mean))).size:
+                ends[method] = (step[finite[-1]], mean[finite[-1]], colours[method])
         axis.set(xscale="log", yscale="log", xlabel="step", ylabel=label)
         _finish(axis, ends)
     return figure

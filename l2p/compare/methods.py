@@ -52,7 +52,7 @@ class ComparedMethod:
       name: as it was asked for, suffixes included.
       accountant: "none" for no privacy at all; for METHOD:private, that of one run.
       protectors: by budget, or a sentence that says why there is none.
-      range: that a checkpoint was made for, if known.
+      range: that a checkpoint was made for; None if its card has none.
       sha256: of the checkpoint's file.
       start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
       in_hindsight: whether its settings are searched on the private rows themselves.
@@ -152,10 +152,10 @@ def find_method(
       budgets: of the comparison.
       model: to be trained, or its name.
       num_rows: N of a split.
-      accountant: the one asked for.
+      accountant: to use in place of the protector's own.
       aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected only these use it.
       avoid: data sets that a checkpoint must not be made from; a name stands for the first of its folds that is not.
-      auxiliary: what METHOD:pretrained and METHOD:projected take from that set; None for nothing.
+      auxiliary: start and directions from that set, for METHOD:pretrained and METHOD:projected; None for neither.
       division: which rows are public; where some are, METHOD:pretrained and METHOD:projected take these instead.
 
     Raises:
@@ -171,9 +171,9 @@ def find_method(
         )
     hand_designed = HAND_DESIGNED.get(str(base))
     paper = HAND_DESIGNED.get(base.base)
-    mine = budgets
+    own_budgets = budgets
     if paper is not None:  # a paper's form keeps the adjacency and accountant of its proof
-        mine = [paper.budget(budget) for budget in budgets]
+        own_budgets = [paper.budget(budget) for budget in budgets]
         accountant = paper.accountant or accountant
     takes = name.given_public
     from_split = takes and division.part is not None
@@ -183,16 +183,16 @@ def find_method(
     method = look_up(runs, model, None if takes else aux, avoid)
     auxiliary = auxiliary or Auxiliary()
     protectors: dict[Budget, NamedProtector | str] = {}
-    for budget in mine:
+    for budget in own_budgets:
         try:
             protectors[budget] = method.set_up(budget, accountant, num_rows)
         except InputError as error:
             if hand_designed is None:
                 raise
             protectors[budget] = str(error)
-    some = next((named for named in protectors.values() if isinstance(named, NamedProtector)), None)
-    chosen = (accountant or "") if some is None else some.accountant
-    if some is not None and "none" in some.protector.mechanisms:
+    first = next((named for named in protectors.values() if isinstance(named, NamedProtector)), None)
+    chosen = (accountant or "") if first is None else first.accountant
+    if first is not None and "none" in first.protector.mechanisms:
         chosen = "none"
     if chosen == "none" and variants:
         raise InputError(
@@ -211,14 +211,14 @@ def find_method(
         str(name),
         chosen,
         {budget: named if isinstance(named, str) else named.protector for budget, named in protectors.items()},
-        None if some is None else some.range,
-        None if some is None else some.sha256,
+        None if first is None else first.range,
+        None if first is None else first.sha256,
         auxiliary.start if name.pretrained else None,
         name.oracle,
         name.private,
-        None if some is None else some.control,
+        None if first is None else first.control,
         division,
-        None if some is None else some.hold_out,
+        None if first is None else first.hold_out,
     )
 
 

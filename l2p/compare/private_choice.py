@@ -111,7 +111,7 @@ class SelectionPlan:
     def certify(self, traces: Sequence[tuple[Trace, Trace]]) -> float:
         """Epsilon at `budget.delta` of the best run, in float64.
 
-        From the caps on every run and its score, not from what was spent: the theorem covers all runs that might have
+        From the caps on every run and its score, not from their spending: the theorem covers all runs that might have
         been drawn.
 
         Raises:
@@ -266,13 +266,13 @@ def choose(
       plans: one per budget, of the same structure.
       divide: makes a seed's split.
     """
-    cells = [_of_seed(plans, rows, seed, start, divide) for seed in seeds]
+    by_seed = [_of_seed(plans, rows, seed, start, divide) for seed in seeds]
     nothing = _Run(start, 0, -math.inf, ([], []))
-    best = [[max(runs, key=lambda run: run.score, default=nothing) for runs in line] for line in cells]
+    best = [[max(runs, key=lambda run: run.score, default=nothing) for runs in by_budget] for by_budget in by_seed]
     return Chosen(
-        np.stack([[run.params for run in line] for line in best]),
-        np.array([[run.steps for run in line] for line in best]),
-        [[[run.trace for run in runs] for runs in line] for line in cells],
+        np.stack([[run.params for run in by_budget] for by_budget in best]),
+        np.array([[run.steps for run in by_budget] for by_budget in best]),
+        [[[run.trace for run in runs] for runs in by_budget] for by_budget in by_seed],
     )
 
 
@@ -281,11 +281,11 @@ def _of_seed(
 ) -> list[list[_Run]]:
     """The runs of each budget."""
     drawn = [draws(seed, plan.budget, len(plan.candidates)) for plan in plans]
-    planned = [(plan, *draw) for plan, some in zip(plans, drawn, strict=True) for draw in some]
+    planned = [(plan, *draw) for plan, plan_draws in zip(plans, drawn, strict=True) for draw in plan_draws]
     blocks = [planned[i : i + BLOCK] for i in range(0, len(planned), BLOCK)]
     runs = [run for block in blocks for run in _block(block, rows, seed, start, divide)]
-    ends = np.cumsum([len(some) for some in drawn])
-    return [runs[end - len(some) : end] for end, some in zip(ends, drawn, strict=True)]
+    ends = np.cumsum([len(plan_draws) for plan_draws in drawn])
+    return [runs[end - len(plan_draws) : end] for end, plan_draws in zip(ends, drawn, strict=True)]
 
 
 def _block(

@@ -52,7 +52,7 @@ def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: S
 def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list[results.Row]:
     """Rows of results.csv, one per method, budget and seed; in an empty cell metrics are None and the note says why.
 
-    Cells that `config.out` already holds are kept, except empty ones. `seconds` is a method's time, compilation
+    Cells that `config.out` already holds stay, except empty ones. `seconds` is a method's time, compilation
     included, divided by its number of runs.
 
     Args:
@@ -74,21 +74,23 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
     methods = resolve_methods(config, rows)
     facts = _facts(config, rows)
     stored = _resume(config, facts, methods)
-    mine = cells.share(config, shard)
+    share = cells.share(config, shard)
     for method in methods:
-        asked = [(name, epsilon, seed) for name, epsilon in mine for seed in range(config.seeds) if name == method.name]
+        asked = [
+            (name, epsilon, seed) for name, epsilon in share for seed in range(config.seeds) if name == method.name
+        ]
         missing = [cell for cell in asked if cell not in stored or not results.is_scored(stored[cell].row)]
         if missing:
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})
             fresh = {results.cell(row): row for row in scored_runs(method, budgets, seeds, rows, config)}
-            # Every budget was run at every seed; cells found before are kept unchanged.
+            # Every budget was run at every seed; cells from before stay unchanged.
             for cell in missing:
                 stored[cell] = cells.StoredCell(fresh[cell], facts, method.sha256)
                 cells.write(config.out, stored[cell])
     if shard is None:
         return cells.finish(config, cells.read(config.out))
-    pairs = set(mine)
+    pairs = set(share)
     return [stored[cell].row for cell in cells.wanted(config) if cell[:2] in pairs]
 
 

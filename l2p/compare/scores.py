@@ -20,7 +20,7 @@ def metrics(params: jax.Array, model: Model, rows: Rows, kind: str, bounds: Inte
 
     Args:
       params: f32[p].
-      model: what was trained.
+      model: that was trained.
       rows: encoded as those that it was trained on.
       kind: of the target, as in `Model.kinds`.
       bounds: of a number to predict; errors are in its own units. Numbers outside count as the nearer bound, as they do
@@ -88,10 +88,10 @@ def area_under_curve(scores: np.ndarray, y: np.ndarray) -> float | None:
     """
     from sklearn.metrics import roc_auc_score
 
-    there = np.unique(y)
-    if len(there) < 2:
+    classes = np.unique(y)
+    if len(classes) < 2:
         return None
     if not np.isfinite(scores).all():
         return math.nan
-    wanted = [1] if scores.shape[1] == 2 else there.astype(int)
+    wanted = [1] if scores.shape[1] == 2 else classes.astype(int)
     return float(np.mean([roc_auc_score(y == label, scores[:, label]) for label in wanted]))

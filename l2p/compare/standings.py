@@ -23,7 +23,7 @@ def kinds(rows: Iterable[Row], adjacency: str) -> dict[str, str]:
 
     Args:
       rows: of results.csv.
-      adjacency: the requested one.
+      adjacency: of the comparison.
     """
     roles = {}
     for row in rows:
@@ -64,8 +64,8 @@ def marked(method: str, kind: str) -> str:
 
 def legend(roles: Iterable[str], adjacency: str) -> list[str]:
     """The meaning of the marks of these roles."""
-    there = set(roles)
-    return [f"{MARKS[kind]} {LEGEND[kind].format(adjacency=adjacency)}." for kind in MARKS if kind in there]
+    present = set(roles)
+    return [f"{MARKS[kind]} {LEGEND[kind].format(adjacency=adjacency)}." for kind in MARKS if kind in present]
 
 
 def sign_test(won: int, lost: int) -> float:
@@ -101,11 +101,11 @@ def times_best(values: BySeed, metric: Metric) -> dict[str, dict[float, str | No
     epsilons = sorted({epsilon for cells in values.values() for epsilon in cells})
     counts: dict[str, dict[float, str | None]] = {method: dict.fromkeys(cells) for method, cells in values.items()}
     for epsilon in epsilons:
-        there = {method: cells[epsilon] for method, cells in values.items() if cells.get(epsilon)}
-        seeds = set.intersection(*(set(cell) for cell in there.values())) if there else set()
-        total = dict.fromkeys(there, 0.0)
+        scored = {method: cells[epsilon] for method, cells in values.items() if cells.get(epsilon)}
+        seeds = set.intersection(*(set(cell) for cell in scored.values())) if scored else set()
+        total = dict.fromkeys(scored, 0.0)
         for seed in seeds:
-            scores = {method: metric.sign * cell[seed] for method, cell in there.items()}
+            scores = {method: metric.sign * cell[seed] for method, cell in scored.items()}
             level = [method for method, score in scores.items() if score == max(scores.values())]
             for method in level:
                 total[method] += 1.0 / len(level)
@@ -152,11 +152,11 @@ class Verdict:
 def verdicts(values: BySeed, metric: Metric) -> list[Verdict]:
     """The best of these methods at every epsilon at which any was scored."""
     epsilons = sorted({epsilon for cells in values.values() for epsilon in cells})
-    there = {
+    by_epsilon = {
         epsilon: {method: cells[epsilon] for method, cells in values.items() if cells.get(epsilon)}
         for epsilon in epsilons
     }
-    return [_verdict(epsilon, scores, metric) for epsilon, scores in there.items() if scores]
+    return [_verdict(epsilon, scores, metric) for epsilon, scores in by_epsilon.items() if scores]
 
 
 def _verdict(epsilon: float, scores: Mapping[str, Mapping[int, float]], metric: Metric) -> Verdict:

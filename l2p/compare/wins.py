@@ -76,18 +76,18 @@ def wins(rows: Sequence[Row], adjacency: str, metric: Metric | None = None) -> l
     ours = values[methods[0]]
     cells = []
     for epsilon in sorted(ours):
-        there = {
+        scored = {
             method: values[method][epsilon]
             for method in methods[1:]
             if values[method].get(epsilon) and kinds[method] in ("private", "oracle")
         }
         groups = {
-            OPPONENTS[0]: best(rivals(there, methods[0]), there, metric),
-            OPPONENTS[1]: next((m for m in there if forms[m] == "control"), None),
-            OPPONENTS[2]: best([m for m in there if forms[m] == "oracle"], there, metric),
+            OPPONENTS[0]: best(rivals(scored, methods[0]), scored, metric),
+            OPPONENTS[1]: next((m for m in scored if forms[m] == "control"), None),
+            OPPONENTS[2]: best([m for m in scored if forms[m] == "oracle"], scored, metric),
         }
         opponents = {name: method for name, method in groups.items() if method is not None}
-        leads = {name: lead_over(ours[epsilon], there[method], metric) for name, method in opponents.items()}
+        leads = {name: lead_over(ours[epsilon], scored[method], metric) for name, method in opponents.items()}
         if ours[epsilon] and leads:
             cells.append(Win(rows[0]["data"], rows[0]["model"], epsilon, methods[0], opponents, leads))
     return cells
