@@ -146,7 +146,7 @@ def _paths(protector: Any) -> set[str]:
 
 def unknown_name(name: str) -> InputError:
     """The error about an unknown protector, with the names to choose from."""
-    # Tuned settings are asked for as METHOD:tuned, whatever set they were tuned on.
+    # Tuned settings are asked for as METHOD:tuned, without the set that they were tuned on.
     suffixed = sorted({shipped.split("-tuned-")[0] + TUNED for shipped in names() if "-tuned-" in shipped})
     options = [*HAND_DESIGNED, *(shipped for shipped in first_floor() if "-tuned-" not in shipped), *suffixed]
     near = difflib.get_close_matches(name, [*options, *names()], n=1)

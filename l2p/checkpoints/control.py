@@ -47,8 +47,8 @@ class Control:
 def control_of(card: Mapping[str, Any]) -> Control | None:
     """The control that a protector was warm-started from, if the one that ships under its name is still the same.
 
-    A control itself has none, whatever it was warm-started from, because it has no networks. Any other checkpoint that
-    a protector was warm-started from serves as its control too, if gains over it are known.
+    A control has none itself, even if it was warm-started, because it has no networks. Any other checkpoint that a
+    protector was warm-started from serves as its control too, if gains over it were measured.
     """
     name = card.get("config", {}).get("warm_start") or ""
     if not _NAME.fullmatch(name) or card["name"].startswith(CONTROL) or find(name) is None:

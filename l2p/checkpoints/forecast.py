@@ -98,7 +98,7 @@ def plan(
     Args:
       rows: N, public.
       features: number of them, public.
-      budget: what would be spent.
+      budget: to forecast for.
       model: name of the model.
       classes: how many the target has, if it is a class; None for the model's own kind of target.
       protector: the one to plan for; None for the default.

@@ -1,4 +1,4 @@
-"""Finds a method by name, a hand-designed one or a checkpoint, reads it once, and sets it up for a model and budget."""
+"""Lookup of methods by name, hand-designed ones and checkpoints, each read once and set up for a model and budget."""
 
 import dataclasses
 import functools
@@ -59,7 +59,7 @@ class Method:
             named = at_rate(named, str(self.name.protector), rate)
         if self.name.variants:
             named = varied(named, self.name)
-        # A checkpoint's own values are the same for all tables; what makes a method of them may not be.
+        # A checkpoint's own values are the same for all tables; a method that takes them may depend on N.
         is_fixed = num_rows is not None or (self.checkpoint is not None and plain.base not in HAND_DESIGNED)
         build = None if is_fixed else functools.partial(self.set_up, budget, accountant)
         return dataclasses.replace(named, hold_out=self.hold_out, build=build)
@@ -128,7 +128,7 @@ def resolve(
         `minibatch` with another Poisson sampling rate, if it was made for several; `mypackage:MyProtector` for a
         protector to import; any of them with :pretrained or :projected, which take public rows.
       budget: for which hand-designed methods set themselves up.
-      model: what is to be trained, or its name.
+      model: to be trained, or its name.
       accountant: overrides the protector's own.
       aux: for METHOD:tuned, the public data set that it was tuned on; None takes any that is not in `avoid`.
       avoid: data sets that it must not be made from, because it will be scored on them; a checkpoint's name then stands
@@ -153,7 +153,7 @@ def recognise(
     written.
 
     Returns:
-      None if neither is known here.
+      None if there is neither here.
 
     Raises:
       InputError: the name belongs to another file, or the protector does not fit the model or budget.

@@ -33,10 +33,10 @@ class NamedProtector:
       sources: public data sets it was made from; None if unknown.
       sha256: of its checkpoint; None without one.
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
-      control: the constants-only baseline that its networks extend, or what it was fine-tuned from; None without one
-        that ships.
-      hold_out: the checkpoint that it is, if that is one that stands for the protector of this name because it was not
-        made from what it will be scored on; None otherwise.
+      control: the constants-only baseline that its networks extend, or the protector that it was fine-tuned from; None
+        without one that ships.
+      hold_out: the checkpoint that stands for the protector of this name, since it was not made from the data that it
+        will be scored on; None otherwise.
       build: makes it for a number of rows N; None where N changes nothing, or was given.
     """
 

@@ -10,8 +10,8 @@ from l2p.tables.sets.openml import OPENML, is_openml
 def overlaps(source: str, avoid: Sequence[str]) -> bool:
     """True if `source` shares rows with a set to avoid: it is from the same table, and they have a digit in common.
 
-    Tables of users' own are the same if their content is, whatever they are called; and one that is called as a public
-    set is taken to be that set.
+    Tables of users' own are the same if their contents are, under any names; a table that is called like a public set
+    is taken to be that set.
 
     >>> [overlaps("mnist:4,6", [name]) for name in ("mnist", "mnist:6,4", "mnist:6,9", "mnist:3,5", "digits")]
     [True, True, True, False, False]

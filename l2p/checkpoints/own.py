@@ -15,7 +15,7 @@ _HOW = "name a Protector, a class of one that takes no arguments, or a function 
 def import_protector(name: MethodName, problem: Problem) -> Protector:
     """The protector that `MODULE:OBJECT` names; modules are also looked for in the current folder.
 
-    Only ever called with what the user asked for by name: importing runs the module's code.
+    Only called with a name that the user wrote, since importing runs the module's code.
 
     Raises:
       InputError: there is no such module or object, it fails, or it is no protector and makes none.

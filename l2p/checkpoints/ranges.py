@@ -76,7 +76,7 @@ def outside(
 def _of_signal(here: float, ends: Sequence[float], accountant: str, budget: Budget, rows: int) -> str:
     """The sentence on a budget and a number of rows whose log_signal, `here`, is outside `ends`."""
     if find(accountant).mu(budget) is None:
-        accountant = "gdp"  # how mu grows with epsilon, for one that certifies whole schedules
+        accountant = "gdp"  # stands for an accountant of whole schedules: mu as a function of epsilon
     above = here > ends[1]
     shift = (ends[1] if above else ends[0]) - here
     wanted = rows * math.exp(shift)

@@ -1,6 +1,6 @@
 """Sets up a run before it reads a row: its protector, its filter and the public facts.
 
-If its schedule must be known beforehand, it is rehearsed on a table of null rows.
+A schedule that must be fixed beforehand is rehearsed on a table of null rows.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ def set_up(
     """The protector that runs, its filter, the public facts, and warnings about its range.
 
     Where units are protected, `rows_per_unit` of each count. A `share` of the budget is left out of the setup's, for
-    what is bought before the run under the same filter.
+    purchases before the run under the same filter.
 
     A learned protector's control runs instead outside the range that the protector was made for, and where its networks
     gained nothing, or lost on one of its sources or with this model.
