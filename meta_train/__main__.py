@@ -18,7 +18,7 @@ from meta_train.recipes import files, resolve, tuned
 from meta_train.recipes.remembered import resumed
 from meta_train.training.watch import Watch
 
-#: In the user's cache: what was compiled for trainings.
+#: In the user's cache: the folder of programs that were compiled for trainings.
 COMPILED = "compiled"
 
 
@@ -42,7 +42,7 @@ def main(
     format: Format | None = None,
 ) -> None:
     """Meta-train into `out`, or resume the training there; prints the path of the checkpoint, or with `show` the fields
-    of what would be trained.
+    of the config and trains nothing.
 
     With `folds` there are several trainings, in folders below `out`.
 

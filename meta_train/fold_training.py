@@ -27,7 +27,7 @@ def train_with_folds(recipe: str, out: Path, say: Callable[[str], None] = print)
     configs = _configs(recipe)
     folders = {config.name: out / config.name for config in configs}
     paths = [folders[config.name] / f"{config.name}{SUFFIX}" for config in configs]
-    # A recipe names its warm start, and that is what was trained here, whatever else has this name.
+    # A recipe names its warm start, which has to be the checkpoint trained here and no other of that name.
     with checkpoint.looking_in(list(folders.values())):
         for number, (config, path) in enumerate(zip(configs, paths, strict=True), 1):
             where = f"{number} of {len(configs)}: {config.name}"

@@ -29,7 +29,7 @@ MOST_COMPILING, MORE_SIZES, MOST_TESTING = 0.75, 0.5, 0.15
 STEPS = ((6.0, 500), (15.0, 1000), (math.inf, 2000))
 #: Seconds that `slowness` takes on two cores with nothing else to do.
 PROBE = 0.25
-#: How many times longer things take for each process that waits for one core.
+#: Factor by which everything takes longer for each process that waits for one core.
 SHARE_OF_LOAD = 0.65
 
 
@@ -107,7 +107,7 @@ def has_networks(widths: Sequence[int], minutes: float, slowness: float, constan
       constants: whether the start has a control whose constants can be trained alone.
 
     Raises:
-      InputError: there is not even time for the cheapest size with what is cheapest.
+      InputError: time is too short even for the cheapest size.
 
     >>> has_networks([24], 3.0, 1.0, True), has_networks([24, 24, 24], 3.0, 1.0, True)
     (True, False)

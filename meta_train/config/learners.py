@@ -152,7 +152,7 @@ class PartialDescent(Descent):
     """The same, of all numbers or of those that tables of up to 200 features read.
 
     Attributes:
-      tunes: "all" numbers that may be tuned, or "narrow": all but what curves add for wide tables alone
+      tunes: "all" numbers that may be tuned, or "narrow": all but terms of curves for wide tables alone
         (`l2p.protectors.conditioning`).
     """
 
@@ -168,7 +168,7 @@ class AddedDescent(Descent):
     """The same, of numbers that are added to a start, which stays as it is.
 
     Attributes:
-      tunes: "wide": what curves add for wide tables alone, so that runs on all others stay as they are; or "line":
+      tunes: "wide": terms of curves for wide tables alone, so that runs on all others stay as they are; or "line":
         those of steps along the line (`l2p.protectors.learned.line`).
     """
 

@@ -119,7 +119,7 @@ class Choosing(Judging):
 
     Attributes:
       constants: single numbers of the protector that gradients do not tune, and values, as
-        `eigenbasis.norm_growth=0,0.35`; at the end each is set to what scores best on held-out tasks.
+        `eigenbasis.norm_growth=0,0.35`; at the end each is set to the value that scores best on held-out tasks.
     """
 
     constants: tuple[str, ...] = ()

@@ -41,8 +41,8 @@ def resolve(name: str, without: str | None = None, fold: int | None = None) -> M
 
     Args:
       name: of the checkpoint.
-      without: a public set to leave out: the row NAME-no-SET if there is one, else NAME with what is left of its
-        sources and warm-started from a control that leaves the set out, too.
+      without: a public set to leave out: the row NAME-no-SET if there is one, else NAME with its other sources,
+        warm-started from a control that leaves the set out, too.
       fold: number of a fold, NAME-fold-K.
 
     Raises:
