@@ -34,7 +34,7 @@ _FLOATS = {"F32": "<f4", "F64": "<f8"}
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: The folder inside an installed wheel.
 CARRIED = _PACKAGE / "_checkpoints"
-#: Where names are looked up, in order: the checkout's two folders, then the installed one. Checkpoints for users lie
+#: Folders to look names up in, in order: the checkout's two folders, then the installed one. Checkpoints for users lie
 #: directly in a folder; those of comparisons and studies lie one folder further down, and a wheel has some of them.
 FOLDERS = (_PACKAGE.parent / "checkpoints", _PACKAGE.parent / "benchmarks" / "checkpoints", CARRIED)
 

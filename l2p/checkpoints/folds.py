@@ -13,7 +13,7 @@ from l2p.checkpoints.overlaps import overlaps
 
 #: The most folds of a protector, since each is a training of its own.
 MOST_FOLDS = 4
-#: How many of the sets that it leaves out a hold-out's description names.
+#: Number of left-out sets that a hold-out's description names.
 SHOWN = 4
 
 

@@ -60,7 +60,7 @@ class Account:
     rows: int | None = None
     """Number of rows N of the table."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] | None = None
-    """Which tables are neighbours; default zero_out."""
+    """The tables that count as neighbours; default zero_out."""
     accountant: str | None = None
     """One accountant to plan with; all of them by default."""
     json: bool = False

@@ -54,14 +54,14 @@ class Apply(TableOptions):
     out: Path
     """Folder to write to; must be empty or new."""
     protector: str | None = None
-    """What trains; default what `l2p plan` recommends for the model.
+    """The protector that trains; default the one that `l2p plan` recommends for the model.
     A name that `l2p protectors` lists, a checkpoint's file, or mypackage:MyProtector for one of your own.
     `minibatch@0.02` draws batches of 2 % of the rows instead of its own 5 %.
     METHOD:private chooses the method's settings on the private rows, within the budget: the best of 10 runs or so."""
     accountant: Accountant | None = None
     """Default: the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
-    """Which tables are neighbours."""
+    """The tables that count as neighbours."""
     rows: int | None = None
     """Number of rows N, public; default the lines of --data. Required under add_remove: neighbours differ in N."""
     seed: int | None = None
@@ -72,14 +72,14 @@ class Apply(TableOptions):
     test: str | None = None
     """A table to score the model on; the guarantee does not cover it."""
     on_invalid: Literal["refuse", "null"] = "refuse"
-    """What to do with empty, NaN or infinite cells that nothing stands in for, and undeclared labels: refuse the table,
+    """Treatment of empty, NaN or infinite cells that nothing stands in for, and undeclared labels: refuse the table,
     or count such rows as null. Their number is never shown, so a typo in a class may train on no rows at all."""
     model: str = "logistic"
     """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic.
     The schema sets how many classes softmax has; with two classes, square is a classifier."""
     stream: Literal["auto", "yes", "no"] = "auto"
-    """Whether rows are read anew at every step instead of kept in memory; `auto` streams what would take more than half
-    of it. Needs a method that goes step by step."""
+    """Read rows anew at every step instead of keeping them in memory; `auto` does so for a table that would take more
+    than half of it. Needs a method that goes step by step."""
     dry_run: bool = False
     """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 

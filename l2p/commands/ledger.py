@@ -34,9 +34,9 @@ class Create:
     delta: float
     """Budget of all runs together, a probability below 1 / number of rows."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
-    """Which tables are neighbours; the same for every run."""
+    """The tables that count as neighbours; the same for every run."""
     unit: Unit = "gdp"
-    """What the ledger adds up: gdp (mu^2 of every query) is the tightest for runs on full batches.
+    """The quantity that the ledger adds up: gdp (mu^2 of every query) is the tightest for runs on full batches.
     rdp also counts mini-batches and selections; basic adds up the (epsilon, delta) of whole runs of any kind."""
 
     def run(self) -> int:
@@ -94,7 +94,7 @@ class Release:
     id: tyro.conf.Positional[str]
     """The run, as `l2p ledger show` lists it."""
     reason: str
-    """How you know, in one line; kept in the ledger."""
+    """Your grounds for that, in one line; kept in the ledger."""
     no_query_was_answered: tyro.conf.FlagCreatePairsOff[bool] = False
     """Your assertion that no query of this run was answered or will be; if it is wrong, the guarantee is void."""
 

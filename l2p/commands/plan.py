@@ -37,7 +37,7 @@ class PlanCommand:
     protector: str | None = None
     """Plan for another protector than the model's default; a name, file or mypackage:MyProtector."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
-    """Which tables are neighbours."""
+    """The tables that count as neighbours."""
     all: bool = False
     """Print a table of all protectors for this model, and how to read it."""
     json: bool = False

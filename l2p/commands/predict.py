@@ -36,7 +36,7 @@ class Predict(TableOptions):
     """File to write: CSV with the column `prediction`. An older one is replaced. Or a new table in a database, with the
     column that --data names as &key=, or else the number of each line."""
     probabilities: bool = False
-    """Whether to write the probability of each class too, in a column that is named by the class."""
+    """Also write the probability of each class, in a column that is named by the class."""
 
     def run(self) -> int:
         """Check all that can be checked without reading rows, then read, predict and write block by block."""

@@ -23,7 +23,7 @@ _MARKER: dict[str, Any] = {"marker": "o", "markersize": 3}
 _OTHERS: dict[str, Any] = {"color": "#C8C8C8", "linewidth": 0.8, "zorder": 1}
 #: Means that differ by more than this factor are drawn on a logarithmic axis.
 _WIDE = 100.0
-#: How a line is drawn that another in front of it would hide, wholly or for most of its points.
+#: Style of a line that another in front of it would hide, wholly or for most of its points.
 _UNDER: dict[str, Any] = {"linewidth": 4.5, "markersize": 7, "alpha": 0.45, "zorder": 1.5}
 #: Points that are this near each other, as a share of what the labelled lines span, look like one.
 _ONE_POINT = 0.01

@@ -14,7 +14,7 @@ from l2p.compare.results import Metric, Row
 from l2p.compare.summary import markdown
 from l2p.protectors.method_name import PRETRAINED, PROJECTED
 
-#: How far a certified epsilon may exceed its budget by rounding.
+#: Relative excess of a certified epsilon over its budget that rounding may cause.
 ROUNDING = 1e-9
 
 

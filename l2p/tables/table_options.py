@@ -14,7 +14,7 @@ class TableOptions:
     separator: str | None = None
     """The character between cells, `tab` for a tab; default the one that the first line has most of."""
     header: bool = True
-    """Whether the first line names the columns."""
+    """Take the names of the columns from the first line."""
     columns: str | None = None
     """Names of the columns, separated by commas, for a table without a header."""
     encoding: str | None = None

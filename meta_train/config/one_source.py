@@ -49,8 +49,8 @@ class OneSource(Tasks):
     @property
     def shapes(self) -> tuple[Shape, ...]:
         counts = (None,) if self.num_features is None else self.num_features
-        unsaid = (None,) * len(counts)
-        listed = zip(counts, self.num_classes or unsaid, self.sampling_rates or unsaid, strict=True)
+        defaults = (None,) * len(counts)
+        listed = zip(counts, self.num_classes or defaults, self.sampling_rates or defaults, strict=True)
         return tuple(Shape(count, self.source, self.model, classes, rate) for count, classes, rate in listed)
 
     def of_shapes(self, places: Sequence[int]) -> Self:

@@ -27,7 +27,7 @@ from meta_train.recipes import files, tuned
 from meta_train.recipes.leave_out import left_out, sources_of
 from meta_train.recipes.rows import FOLD, LIKE, WITHOUT, Row, every
 
-#: Where the files are.
+#: The folder of the files.
 FOLDER = Path(__file__).parent
 
 
