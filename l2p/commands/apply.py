@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from l2p.base.errors import InputError, NoResult
 from l2p.commands.warn import warn
 from l2p.privacy.accountants import run_names
-from l2p.protectors.method_name import MethodName
 from l2p.tables.table_options import TableOptions
 
 if TYPE_CHECKING:
     from l2p.checkpoints.named import NamedProtector
     from l2p.commands.declared import DeclaredTable
     from l2p.privacy.budget import Budget
+    from l2p.protectors.method_name import MethodName
     from l2p.release.result import Result
     from l2p.task.rows import Rows
 
@@ -102,6 +102,7 @@ class Apply(TableOptions):
         from l2p.compare.scores import metrics
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
+        from l2p.protectors.method_name import MethodName
         from l2p.release import api
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
@@ -140,7 +141,7 @@ class Apply(TableOptions):
         print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
         return 0
 
-    def _admitted(self, declared: "DeclaredTable", protector: MethodName, budget: "Budget") -> "NamedProtector":
+    def _admitted(self, declared: "DeclaredTable", protector: "MethodName", budget: "Budget") -> "NamedProtector":
         """The protector, once for the whole command; neither public rows nor test rows are the private table."""
         from l2p.compare import private_choice
         from l2p.release.admission import admit
