@@ -45,8 +45,8 @@ class Checkpoint:
 
     Attributes:
       protector: ready to run.
-      card: the checkpoint card: name, structure, models, sources (public data sets it was made from) and whatever else
-        its maker wrote, such as accountant, range {log_signal: [low, high], num_features: [low, high]}, budgets, seed,
+      card: the checkpoint card: name, structure, models, sources (public data sets it was made from) and further fields
+        of its maker, such as accountant, range {log_signal: [low, high], num_features: [low, high]}, budgets, seed,
         command, steps.
       sha256: of the file.
       arrays_sha256: of its parameters alone, without the card.

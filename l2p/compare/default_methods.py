@@ -49,7 +49,7 @@ def _pair(model: str, data: str) -> str | None:
 def with_methods(config: CompareConfig, rows: Rows) -> tuple[CompareConfig, list[str]]:
     """The comparison with its default methods if it names none, and a sentence on each that was left out.
 
-    A method is left out if it runs at none of the budgets; a pair of LSTMs, which nothing stands in for, also where it
+    A method is left out if it runs at none of the budgets; a pair of LSTMs, which has no stand-in, also where it
     was made for other tables.
     """
     if config.methods:

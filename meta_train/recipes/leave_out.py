@@ -19,7 +19,7 @@ def sources_of(fields: Mapping[str, Any]) -> tuple[str, ...]:
 def left_out(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     """Fields with some sets left out of the source, or of the source of every shape.
 
-    A shape that nothing is left of is dropped.
+    A shape without any set left is dropped.
 
     Raises:
       InputError: nothing is left of the source, or of any shape.
