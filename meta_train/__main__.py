@@ -18,7 +18,7 @@ from meta_train.recipes import files, resolve, tuned
 from meta_train.recipes.remembered import resumed
 from meta_train.training.watch import Watch
 
-#: In the user's cache: what was compiled for trainings.
+#: In the user's cache: the folder of programs that were compiled for trainings.
 COMPILED = "compiled"
 
 
@@ -42,7 +42,7 @@ def main(
     format: Format | None = None,
 ) -> None:
     """Meta-train into `out`, or resume the training there; prints the path of the checkpoint, or with `show` the fields
-    of what would be trained.
+    of the config and trains nothing.
 
     With `folds` there are several trainings, in folders below `out`.
 
@@ -54,8 +54,8 @@ def main(
         "--like CHECKPOINT": like,
         "--config FILE": config,
     }
-    given = [option for option, value in asked.items() if value is not None]
-    if len(given) > 1 or not (given or resume):
+    selected = [option for option, value in asked.items() if value is not None]
+    if len(selected) > 1 or not (selected or resume):
         raise InputError(f"say what to train with one of {', '.join(asked)}; or go on with --resume.")
     if not data and (schema or start is not None):
         raise InputError("--schema and --start go with tables to train on; name these with --data.")
@@ -74,7 +74,7 @@ def main(
     if data:
         print(fine_tune(data, schema, out, start or UNIVERSAL, minutes, format))
         return
-    if not given:
+    if not selected:
         chosen = resumed(out)
     elif config is not None:
         chosen = files.read(config)

@@ -1,4 +1,4 @@
-"""How outer steps are compiled: quickly, since a training runs each of its programs a few hundred times."""
+"""Compilation of outer steps: quick, since a training runs each of its programs a few hundred times."""
 
 import functools
 from typing import Any

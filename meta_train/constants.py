@@ -1,7 +1,7 @@
-"""Constants that gradients do not tune, chosen at the end of a training by what scores best on held-out tasks.
+"""Constants that gradients do not tune, chosen at the end of a training by their scores on held-out tasks.
 
-A meta-gradient does not see what a few of them are for: it is not taken through eigenvectors, so a share of the budget
-that buys these would only look like a cost.
+A meta-gradient sees no use for a few of them: it is not taken through eigenvectors, so a share of the budget that buys
+these would only look like a cost.
 """
 
 import dataclasses
@@ -28,25 +28,25 @@ def parse(listed: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """
     name, _, values = listed.partition("=")
     try:
-        found = tuple(map(float, values.split(",")))
+        numbers = tuple(map(float, values.split(",")))
     except ValueError:
-        found = ()
-    if not found or not all(map(math.isfinite, found)) or not all(map(str.isidentifier, name.split("."))):
+        numbers = ()
+    if not numbers or not all(map(math.isfinite, numbers)) or not all(map(str.isidentifier, name.split("."))):
         raise InputError(
             f"constants has {listed!r}, which is not a name and its values; write it like "
             "eigenbasis.norm_growth=0,0.35."
         )
-    return tuple(name.split(".")), found
+    return tuple(name.split(".")), numbers
 
 
-def check(protector: Protector, constants: tuple[str, ...]) -> None:
+def check_constants(protector: Protector, constants: tuple[str, ...]) -> None:
     """Refuse names that are not those of a protector's single numbers; `InputError`."""
-    for one in constants:
-        place, _ = parse(one)
-        found: Any = protector
+    for listed in constants:
+        place, _ = parse(listed)
+        part: Any = protector
         for name in place:
-            found = struct.children(found).get(name) if dataclasses.is_dataclass(found) else None
-        if not isinstance(found, jax.Array) or found.ndim:
+            part = struct.children(part).get(name) if dataclasses.is_dataclass(part) else None
+        if not isinstance(part, jax.Array) or part.ndim:
             raise InputError(
                 f"constants has {'.'.join(place)}, which is no single number of this protector; leave it out."
             )
@@ -57,16 +57,16 @@ def choose(
 ) -> tuple[Protector, dict[str, list[list[float]]]]:
     """The protector with each of these constants, one after the other, at the value of the lowest score, or as it was;
     and by name every value and its score, which `judge` gives."""
-    told: dict[str, list[list[float]]] = {}
+    scored: dict[str, list[list[float]]] = {}
     least = judge(protector) if constants else math.inf
     for place, values in map(parse, constants):
         tried = [_with(protector, place, value) for value in values]
-        scores = [judge(one) for one in tried]
-        told[".".join(place)] = [[value, round(score, 4)] for value, score in zip(values, scores, strict=True)]
+        scores = [judge(candidate) for candidate in tried]
+        scored[".".join(place)] = [[value, round(score, 4)] for value, score in zip(values, scores, strict=True)]
         if min(scores) < least:
             least = min(scores)
             protector = tried[scores.index(least)]
-    return protector, told
+    return protector, scored
 
 
 def _with(part: Any, place: tuple[str, ...], value: float) -> Any:

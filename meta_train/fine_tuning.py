@@ -22,9 +22,9 @@ from meta_train.training.saved import CONFIG
 from meta_train.training.starting_points import starting_point
 from meta_train.training.watch import Watch, to_stderr
 
-#: Tasks per feature count in the meta-test of what is made from a user's tables.
+#: Tasks per feature count in the meta-test of a protector that is made from a user's tables.
 OWN_TASKS = 8
-#: What is said of every table that is trained on.
+#: A sentence on every table that is trained on.
 PUBLIC = (
     "these tables count as public: nothing that is learned from them is private, so name none that has to be protected"
 )
@@ -41,21 +41,21 @@ def fine_tune(
 ) -> Path:
     """Fine-tune a shipped protector on public tables of one's own, or train one from its control.
 
-    Of every table four rows in five make tasks to train on. On the others, which no training sees, runs are scored that
-    say what was gained over the start, and where: there alone the new one runs, and elsewhere the start. A training
-    found in `out` goes on.
+    Of every table four rows in five make tasks to train on. Runs on the others, which no training reads, measure the
+    gain over the start by log(mu N): where there is a gain the new protector runs, and elsewhere the start. A training
+    that is in `out` already goes on.
 
     Args:
-      data: public tables: files, DataFrames or whatever else `l2p.tables.reading.open_table` takes; with targets of any
-        kinds.
+      data: public tables: files, DataFrames or other sources that `l2p.tables.reading.open_table` takes; with targets
+        of any kinds.
       schema: one for each of them: a `Schema` or its JSON file.
       out: folder for the checkpoint and the state to resume from.
       start: `universal` or another shipped protector; with `control-` before it, networks are trained anew on top of
         its constants.
       minutes: that all of it may take; None for as many steps as the start's own training took. In few minutes
-        constants are trained alone, or tables of some kinds are left out, which is said.
+        constants are trained alone, or tables of some kinds are left out, with a line on it.
       format: how text files are laid out.
-      say: what gets lines on progress and gains.
+      say: called with lines on progress and gains.
 
     Returns:
       Path of `out/START-own.safetensors`, which `--protector` and `private_train(protector=...)` take.
@@ -96,7 +96,7 @@ def fine_tune(
 
 
 def _within(config: OwnTables, watch: Watch) -> MetaConfig:
-    """What is trained in the time that the watch bounds: networks, or constants alone; `InputError` if nothing can."""
+    """The config for the time that the watch bounds: networks, or constants alone; `InputError` if it is too short."""
     minutes, constants = watch.all / 60.0, own.constants_of(config)
     first = {shape.model: shape.num_features or 0 for shape in reversed(config.shapes)}
     watch.slowness = planning.slowness()

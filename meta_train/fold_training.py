@@ -1,4 +1,4 @@
-"""One command for all that comparisons on public sets need of a recipe: the protector, its folds and their starts."""
+"""Training of a recipe with its folds and their starts, all that comparisons on public sets need of it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def train_with_folds(recipe: str, out: Path, say: Callable[[str], None] = print)
     configs = _configs(recipe)
     folders = {config.name: out / config.name for config in configs}
     paths = [folders[config.name] / f"{config.name}{SUFFIX}" for config in configs]
-    # A recipe names its warm start, and that is what was trained here, whatever else has this name.
+    # A recipe names its warm start, which has to be the checkpoint trained here and no other of that name.
     with checkpoint.looking_in(list(folders.values())):
         for number, (config, path) in enumerate(zip(configs, paths, strict=True), 1):
             where = f"{number} of {len(configs)}: {config.name}"
@@ -45,15 +45,15 @@ def train_with_folds(recipe: str, out: Path, say: Callable[[str], None] = print)
 
 
 def _configs(recipe: str) -> list[MetaConfig]:
-    """What to train, in order."""
+    """The configs to train, in order."""
     count = resolve.num_folds(recipe)
     if count == 0:
         raise InputError(
             f"the file of recipe {recipe!r} lists no [folds], so there are none to train; leave out --folds, or leave "
             "one set out with --without."
         )
-    whole = resolve.resolve(recipe)
-    folds = [whole, *(resolve.resolve(recipe, fold=number) for number in range(1, count + 1))]
+    full = resolve.resolve(recipe)
+    folds = [full, *(resolve.resolve(recipe, fold=number) for number in range(1, count + 1))]
     return list({config.name: config for fold in folds for config in _from_start(fold)}.values())
 
 
@@ -74,9 +74,11 @@ def _keep(config: MetaConfig, path: Path) -> None:
 
 
 def _described(config: MetaConfig, configs: list[MetaConfig]) -> str:
-    """What a training starts from, and what a fold leaves out."""
-    said = f"from {config.start.warm_start or config.start.protector}"
+    """The start of a training, and the sources that a fold leaves out, in words."""
+    start = f"from {config.start.warm_start or config.start.protector}"
     numbers = range(1, MOST_FOLDS + 1)
-    whole = next((one for one in configs if config.name in [fold_name(one.name, k) for k in numbers]), config)
-    out = [source for source in whole.tasks.all_sources if source not in config.tasks.all_sources]
-    return f"{said}, without {', '.join(out)}" if out else said
+    full = next(
+        (candidate for candidate in configs if config.name in [fold_name(candidate.name, k) for k in numbers]), config
+    )
+    out = [source for source in full.tasks.all_sources if source not in config.tasks.all_sources]
+    return f"{start}, without {', '.join(out)}" if out else start

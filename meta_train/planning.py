@@ -1,4 +1,4 @@
-"""A plan of what a training can do in so many minutes: sizes of its tasks, and networks or constants alone.
+"""A plan of a training in so many minutes: sizes of its tasks, and networks or constants alone.
 
 Compiling an outer step takes longer than a hundred of them, so that the number of programs decides how long everything
 takes, and a table's rows hardly matter. Times are those of two cores with nothing else to do; `slowness` says how much
@@ -29,7 +29,7 @@ MOST_COMPILING, MORE_SIZES, MOST_TESTING = 0.75, 0.5, 0.15
 STEPS = ((6.0, 500), (15.0, 1000), (math.inf, 2000))
 #: Seconds that `slowness` takes on two cores with nothing else to do.
 PROBE = 0.25
-#: How many times longer things take for each process that waits for one core.
+#: Factor by which everything takes longer for each process that waits for one core.
 SHARE_OF_LOAD = 0.65
 
 
@@ -56,7 +56,7 @@ class Size:
 
 
 def width_for(features: int) -> int:
-    """The columns of tasks that are a table with so many as it is.
+    """The number of columns of tasks that hold a whole table with so many features.
 
     >>> width_for(5), width_for(150), width_for(5000)
     (6, 150, 784)
@@ -80,15 +80,15 @@ def sizes(tables: Sequence[Width]) -> tuple[Size, ...]:
                 break
             options = sorted({width_for(tables[place].features) for place in missing})
             width = max(options, key=lambda width: (sum(_is_whole(tables[p].features, width) for p in missing), -width))
-            whole = {place for place in missing if _is_whole(tables[place].features, width)}
+            covered = {place for place in missing if _is_whole(tables[place].features, width)}
             drawn = tuple(place for place in places if 2 * tables[place].features >= width)
-            rounds.append((min(number, 1), -len(whole) if number else 0, Size(model, width, drawn)))
-            missing -= whole
+            rounds.append((min(number, 1), -len(covered) if number else 0, Size(model, width, drawn)))
+            missing -= covered
     return tuple(size for _, _, size in sorted(rounds, key=lambda entry: entry[:2]))
 
 
 def _is_whole(features: int, width: int) -> bool:
-    """Whether tasks of this width may be a table as it is, or have as many of its columns as any."""
+    """True if tasks of this width may be a table as it is, or have as many of its columns as any."""
     return features <= width <= 2 * features or (width == WIDTHS[-1] and features > width)
 
 
@@ -98,7 +98,7 @@ def compiling(width: int, networks: bool) -> float:
 
 
 def has_networks(widths: Sequence[int], minutes: float, slowness: float, constants: bool) -> bool:
-    """Whether there is time to train networks on the first size of every model, or for constants alone.
+    """True if there is time to train networks on the first size of every model, False if only for constants.
 
     Args:
       widths: of the sizes that have to be compiled.
@@ -107,7 +107,7 @@ def has_networks(widths: Sequence[int], minutes: float, slowness: float, constan
       constants: whether the start has a control whose constants can be trained alone.
 
     Raises:
-      InputError: there is not even time for the cheapest size with what is cheapest.
+      InputError: time is too short even for the cheapest size.
 
     >>> has_networks([24], 3.0, 1.0, True), has_networks([24, 24, 24], 3.0, 1.0, True)
     (True, False)
@@ -148,8 +148,8 @@ def next_step(number: int, least: float, turns: Sequence[int], shapes: int) -> i
 
 
 def slowness() -> float:
-    """How many times longer than on two idle cores everything takes here, at least 1: by compiling a little, and by how
-    many others wait for a core, since the next minutes need not be like this second."""
+    """The factor, at least 1, by which everything takes longer here than on two idle cores: measured by compiling a
+    little, and by the processes that wait for a core, since the next minutes need not be like this second."""
     import jax
     import jax.numpy as jnp
 

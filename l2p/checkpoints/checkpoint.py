@@ -34,7 +34,7 @@ _FLOATS = {"F32": "<f4", "F64": "<f8"}
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: The folder inside an installed wheel.
 CARRIED = _PACKAGE / "_checkpoints"
-#: Where names are looked up, in order: the checkout's two folders, then the installed one. Checkpoints for users lie
+#: Folders to look names up in, in order: the checkout's two folders, then the installed one. Checkpoints for users lie
 #: directly in a folder; those of comparisons and studies lie one folder further down, and a wheel has some of them.
 FOLDERS = (_PACKAGE.parent / "checkpoints", _PACKAGE.parent / "benchmarks" / "checkpoints", CARRIED)
 
@@ -45,8 +45,8 @@ class Checkpoint:
 
     Attributes:
       protector: ready to run.
-      card: the checkpoint card: name, structure, models, sources (public data sets it was made from) and whatever else
-        its maker wrote, such as accountant, range {log_signal: [low, high], num_features: [low, high]}, budgets, seed,
+      card: the checkpoint card: name, structure, models, sources (public data sets it was made from) and further fields
+        of its maker, such as accountant, range {log_signal: [low, high], num_features: [low, high]}, budgets, seed,
         command, steps.
       sha256: of the file.
       arrays_sha256: of its parameters alone, without the card.
@@ -145,14 +145,14 @@ def _paths(protector: Any) -> set[str]:
 
 
 def unknown_name(name: str) -> InputError:
-    """The error about an unknown protector, with the known names."""
-    # Tuned settings are asked for as METHOD:tuned, whatever set they were tuned on.
-    suffixed = sorted({one.split("-tuned-")[0] + TUNED for one in names() if "-tuned-" in one})
-    known = [*HAND_DESIGNED, *(one for one in first_floor() if "-tuned-" not in one), *suffixed]
-    near = difflib.get_close_matches(name, [*known, *names()], n=1)
+    """The error about an unknown protector, with the names to choose from."""
+    # Tuned settings are asked for as METHOD:tuned, without the set that they were tuned on.
+    suffixed = sorted({shipped.split("-tuned-")[0] + TUNED for shipped in names() if "-tuned-" in shipped})
+    options = [*HAND_DESIGNED, *(shipped for shipped in first_floor() if "-tuned-" not in shipped), *suffixed]
+    near = difflib.get_close_matches(name, [*options, *names()], n=1)
     meant = f" (did you mean {near[0]!r}?)" if near else ""
     return InputError(
-        f"protector {name!r} is unknown{meant}; choose one of {', '.join(known)}, or pass a checkpoint's file."
+        f"protector {name!r} is unknown{meant}; choose one of {', '.join(options)}, or pass a checkpoint's file."
         + study_hint()
     )
 
@@ -169,7 +169,7 @@ def find(name: str | Path) -> Path | None:
 
 def about(name: str) -> str:
     """One line on a checkpoint for users; empty if its folder has none."""
-    return next((found for folder in FOLDERS if (found := index(folder).about.get(name))), "")
+    return next((line for folder in FOLDERS if (line := index(folder).about.get(name))), "")
 
 
 def digest(name: str) -> str:
@@ -192,8 +192,8 @@ def names() -> list[str]:
 def first_floor() -> list[str]:
     """Names of the checkpoints for users, in the order in which they are listed."""
     listed = [name for folder in FOLDERS for name in index(folder).about]
-    found = {name for name, path in _files().items() if path.parent in FOLDERS}
-    return [*(name for name in dict.fromkeys(listed) if name in found), *sorted(found.difference(listed))]
+    direct = {name for name, path in _files().items() if path.parent in FOLDERS}
+    return [*(name for name in dict.fromkeys(listed) if name in direct), *sorted(direct.difference(listed))]
 
 
 def study_hint() -> str:
@@ -221,11 +221,11 @@ def looking_in(folders: Sequence[Path]) -> Iterator[None]:
 
 def _files() -> dict[str, Path]:
     """Every checkpoint in `FOLDERS` by name; the first of two with one name hides the other."""
-    found = {}
+    files = {}
     for folder in reversed(FOLDERS):
         for pattern in (_BELOW, f"*{SUFFIX}"):
-            found |= {path.name.removesuffix(SUFFIX): path for path in folder.glob(pattern)}
-    return found
+            files |= {path.name.removesuffix(SUFFIX): path for path in folder.glob(pattern)}
+    return files
 
 
 def read_checkpoint_card(path: Path) -> dict[str, Any]:

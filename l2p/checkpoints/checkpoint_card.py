@@ -14,7 +14,7 @@ _NUMBER, _NUMBERS = {"type": "number"}, {"type": "array", "items": {"type": "num
 #: Without characters that a terminal takes for commands.
 _TEXT = {"type": "string", "pattern": r"^[^\x00-\x1f\x7f-\x9f]*$"}
 _TEXTS = {"type": "array", "items": _TEXT}
-#: What a run's privacy card quotes as names of public data.
+#: Names of public data, which a run's privacy card quotes.
 _NAMES = {"type": "array", "items": {"type": "string", "pattern": r"^[\w.,:/@+-]{1,200}$"}}
 _PAIR = _NUMBERS | {"minItems": 2, "maxItems": 2}
 _QUANTILES = _NUMBERS | {"minItems": 3, "maxItems": 3}
@@ -93,7 +93,7 @@ def _uneven(gains: Mapping[str, Any] | None) -> tuple[str, str] | None:
     if gains is None:
         return None
     count = len(gains["log_signal"]) - 1
-    parts = [(f".{part}.{name[:40]}", one) for part in _PARTS for name, one in gains.get(part, {}).items()]
+    parts = [(f".{part}.{name[:40]}", figures) for part in _PARTS for name, figures in gains.get(part, {}).items()]
     for place, figures in [("", gains), *parts]:
         for name in _GAINS:
             if len(figures[name]) != count:

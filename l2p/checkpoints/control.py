@@ -1,5 +1,5 @@
-"""What a protector was made from, and where it shows no gain over that: the constants that its networks extend, or the
-shipped protector that it was fine-tuned from."""
+"""The control of a protector: the constants that its networks extend, or the shipped protector that it was fine-tuned
+from; and the budgets at which the protector shows no gain over it."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ Intervals = tuple[tuple[float, float], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Control:
-    """What runs in a protector's place where it is no better: the checkpoint that it was made from, by name.
+    """Stand-in for a protector where that is no better: the checkpoint that it was made from, by name.
 
     Attributes:
       name: of the checkpoint.
@@ -39,8 +39,7 @@ class Control:
     idle_for: Mapping[str, Intervals] = dataclasses.field(default_factory=dict)
 
     def is_level(self, log_signal: float, model: str) -> bool:
-        """Whether the protector is known to gain nothing over it at a budget, for a model with or without its number of
-        classes."""
+        """True if the protector showed no gain over it at a budget; `model` may name its number of classes."""
         idle = self.idle + self.idle_for.get(plain_name(model), ())
         return any(low <= log_signal < high for low, high in idle)
 
@@ -48,8 +47,8 @@ class Control:
 def control_of(card: Mapping[str, Any]) -> Control | None:
     """The control that a protector was warm-started from, if the one that ships under its name is still the same.
 
-    A control itself has none, whatever it was warm-started from, because it has no networks. Any other checkpoint that
-    a protector was warm-started from serves as its control too, if gains over it are known.
+    A control has none itself, even if it was warm-started, because it has no networks. Any other checkpoint that a
+    protector was warm-started from serves as its control too, if gains over it were measured.
     """
     name = card.get("config", {}).get("warm_start") or ""
     if not _NAME.fullmatch(name) or card["name"].startswith(CONTROL) or find(name) is None:
@@ -65,16 +64,16 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     if gains is None:
         return Control(name, control)
     edges, by_model = gains["log_signal"], gains.get("by_model", {})
-    idle_for = {model: _bands(edges, np.array(found["mean"]) <= 0.0) for model, found in by_model.items()}
+    idle_for = {model: _bands(edges, np.array(figures["mean"]) <= 0.0) for model, figures in by_model.items()}
     return Control(name, control, _bands(edges, _is_idle(gains)), idle_for)
 
 
 def _is_idle(gains: Mapping[str, Any]) -> np.ndarray:
     """bool[bands], where networks gained nothing on all fresh tasks together, or lost on those of one source.
 
-    Which source a user's table is like, nobody knows, but its model is known. So if there are gains by model, they
-    count instead of those by source, and no loss needs to be sure: models differ by about as much as their standard
-    errors, so that the sign of the mean is the best guess of whether a model gains.
+    Nobody knows which source a user's table is like, but its model is given. So gains by model, if there are any,
+    count instead of those by source. No loss needs to be sure: models differ by about as much as their standard errors,
+    so that the sign of the mean is the best guess of whether a model gains.
     """
     idle = np.array(gains["mean"]) <= 2 * np.array(gains["standard_error"])
     if "by_model" not in gains:
@@ -89,4 +88,4 @@ def _lost(gains: Mapping[str, Any]) -> np.ndarray:
 
 
 def _bands(edges: list[float], chosen: np.ndarray) -> Intervals:
-    return tuple(band for band, is_one in zip(itertools.pairwise(edges), chosen, strict=True) if is_one)
+    return tuple(band for band, is_chosen in zip(itertools.pairwise(edges), chosen, strict=True) if is_chosen)

@@ -1,4 +1,4 @@
-"""Which protector trains a model where nobody names one: the only place that says so."""
+"""The default protector of each model, listed here alone."""
 
 from l2p.models import NAMES, plain_name
 

@@ -1,7 +1,7 @@
 """Hold-outs: the checkpoints that stand for a protector in comparisons on data that it was made from.
 
 A protector NAME may have folds NAME-fold-1 and so on, each made like it without some public sets, and older hold-outs
-NAME-no-SET. Which of them never saw the data, their cards say.
+NAME-no-SET. Their cards list the data that each was made from.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from l2p.checkpoints.overlaps import overlaps
 
 #: The most folds of a protector, since each is a training of its own.
 MOST_FOLDS = 4
-#: How many of the sets that it leaves out a hold-out's description names.
+#: Number of left-out sets that a hold-out's description names.
 SHOWN = 4
 
 
@@ -46,7 +46,7 @@ def fold_name(name: str, number: int) -> str:
 
 
 def is_fold(name: str) -> bool:
-    """Whether a name is that of a fold.
+    """True if a name is that of a fold.
 
     >>> is_fold("universal-fold-2"), is_fold("universal")
     (True, False)
@@ -76,18 +76,21 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     sources = read_checkpoint_card(path)["sources"]
     if not any(overlaps(source, avoid) for source in sources):
         return None
-    for other in _hold_outs(name):
-        kept = _sources(other)
-        if not any(overlaps(source, avoid) for source in kept):
-            unseen = [source for source in sources if not overlaps(source, kept)]
-            return HoldOut(other, tuple(sorted(unseen, key=lambda source: not overlaps(source, avoid))))
+    for candidate in _hold_outs(name):
+        training_sources = _sources(candidate)
+        if not any(overlaps(source, avoid) for source in training_sources):
+            unseen = [source for source in sources if not overlaps(source, training_sources)]
+            return HoldOut(candidate, tuple(sorted(unseen, key=lambda source: not overlaps(source, avoid))))
     return None
 
 
 def _hold_outs(name: str) -> list[str]:
     """Names of a protector's folds by number, and of its older hold-outs."""
     every, folds = names(), [fold_name(name, number) for number in range(1, MOST_FOLDS + 1)]
-    return [*(fold for fold in folds if fold in every), *(one for one in every if one.startswith(f"{name}-no-"))]
+    return [
+        *(fold for fold in folds if fold in every),
+        *(shipped for shipped in every if shipped.startswith(f"{name}-no-")),
+    ]
 
 
 def _sources(name: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""Forecasts of what a budget buys on a table of public shape, from results on tables that nobody trained on. No private
-row is read.
+"""Forecasts of the gain that a budget buys on a table of public shape, from results on tables that nobody trained on.
+No private row is read.
 
-log(mu N / sensitivity_factor) is how well a budget resolves a table (`Setup.log_signal`);
-`l2p.checkpoints.reachable_gain` says what share of the reachable gain such a budget bought elsewhere.
+A budget resolves a table by log(mu N / sensitivity_factor) (`Setup.log_signal`); `l2p.checkpoints.reachable_gain` holds
+the share of the reachable gain that such a budget bought elsewhere.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ class Forecast:
 
 @dataclasses.dataclass(frozen=True)
 class Outlook:
-    """The protector that `l2p apply` takes for one table and budget, and what is known of it and of the others.
+    """The protector that `l2p apply` takes for one table and budget, with forecasts of it and of the others.
 
     Attributes:
       majority: share of the commonest class, a public guess; None if none was made.
@@ -98,7 +98,7 @@ def plan(
     Args:
       rows: N, public.
       features: number of them, public.
-      budget: what would be spent.
+      budget: to forecast for.
       model: name of the model.
       classes: how many the target has, if it is a class; None for the model's own kind of target.
       protector: the one to plan for; None for the default.
@@ -229,7 +229,7 @@ def _notes() -> Iterator[str]:
 
 
 def _too_little(first: Forecast, rows: int, budget: Budget) -> Iterator[str]:
-    """A sentence where a protector is not known to beat the best constant prediction at a budget."""
+    """A sentence if a protector's low forecast does not beat the best constant prediction at a budget."""
     if first.share is None or (first.least_epsilon is not None and first.least_epsilon <= budget.epsilon):
         return
     or_rows = f", or {first.least_rows:,} rows at this epsilon" if first.least_rows else ""

@@ -1,4 +1,4 @@
-"""Finds a method by name, a hand-designed one or a checkpoint, reads it once, and sets it up for a model and budget."""
+"""Lookup of methods by name, hand-designed ones and checkpoints, each read once and set up for a model and budget."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ _ANY_DELTA = 1e-6
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """What a name stands for, found and read once, whatever budgets and numbers of rows it is then set up for.
+    """A method by name, read once, to be set up for any budgets and numbers of rows.
 
     Attributes:
       name: as the user called it.
@@ -59,7 +59,7 @@ class Method:
             named = at_rate(named, str(self.name.protector), rate)
         if self.name.variants:
             named = varied(named, self.name)
-        # A checkpoint's own values are the same for all tables; what makes a method of them may not be.
+        # A checkpoint's own values are the same for all tables; a method that takes them may depend on N.
         is_fixed = num_rows is not None or (self.checkpoint is not None and plain.base not in HAND_DESIGNED)
         build = None if is_fixed else functools.partial(self.set_up, budget, accountant)
         return dataclasses.replace(named, hold_out=self.hold_out, build=build)
@@ -97,7 +97,7 @@ class Method:
 
 
 def look_up(name: str | MethodName, model: str | Model, aux: str | None = None, avoid: Sequence[str] = ()) -> Method:
-    """What `name` stands for; arguments and errors are those of `resolve`."""
+    """The method called `name`, not yet set up; arguments and errors are those of `resolve`."""
     name, model = MethodName.parse(name), find_model(model)
     plain = name.protector.without_rate()
     if not plain.tuned and (is_object(plain.base) or plain.base in HAND_DESIGNED):
@@ -128,7 +128,7 @@ def resolve(
         `minibatch` with another Poisson sampling rate, if it was made for several; `mypackage:MyProtector` for a
         protector to import; any of them with :pretrained or :projected, which take public rows.
       budget: for which hand-designed methods set themselves up.
-      model: what is to be trained, or its name.
+      model: to be trained, or its name.
       accountant: overrides the protector's own.
       aux: for METHOD:tuned, the public data set that it was tuned on; None takes any that is not in `avoid`.
       avoid: data sets that it must not be made from, because it will be scored on them; a checkpoint's name then stands
@@ -153,7 +153,7 @@ def recognise(
     written.
 
     Returns:
-      None if neither is known here.
+      None if there is neither here.
 
     Raises:
       InputError: the name belongs to another file, or the protector does not fit the model or budget.
@@ -163,8 +163,8 @@ def recognise(
         return None
     plain = asked.protector.without_rate()
     if sha256 is None:
-        known = str(asked.protector) in HAND_DESIGNED
-        return Method(asked, model).set_up(budget, accountant, num_rows) if known else None
+        is_hand_designed = str(asked.protector) in HAND_DESIGNED
+        return Method(asked, model).set_up(budget, accountant, num_rows) if is_hand_designed else None
     file = next((name for name in names() if digest(name) == sha256), None)
     if file is None:
         return None
@@ -181,7 +181,7 @@ def recognise(
 def _hand_designed(
     method: HandDesigned, name: str, budget: Budget, model: str, num_rows: int | None, accountant: str | None
 ) -> Protector:
-    """A method set up for these facts; for delta = 0 with the noise of an accountant that is pure."""
+    """A method set up for a budget and N; for delta = 0 with the noise of an accountant that is pure."""
     if budget.delta:
         return method(budget, model, num_rows, accountant)
     # What a method computes from delta is about noise that is refused here, and may divide by it.

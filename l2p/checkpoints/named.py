@@ -1,4 +1,4 @@
-"""A protector under the name that its user called it by, with all that is known of it: found once, and handed on."""
+"""A protector under the name that its user called it by, with its accountant, sources, range and control."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from l2p.run.protector import Protector
 
 @dataclasses.dataclass(frozen=True)
 class NamedProtector:
-    """A protector with its name, and what is known about it.
+    """A protector with its name and provenance.
 
     Attributes:
       name: as the user called it.
@@ -33,11 +33,11 @@ class NamedProtector:
       sources: public data sets it was made from; None if unknown.
       sha256: of its checkpoint; None without one.
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
-      control: the constants-only baseline that its networks extend, or what it was fine-tuned from; None without one
-        that ships.
-      hold_out: the checkpoint that it is, if that is one that stands for the protector of this name because it was not
-        made from what it will be scored on; None otherwise.
-      build: makes it for a number of rows N; None where N changes nothing, or was known.
+      control: the constants-only baseline that its networks extend, or the protector that it was fine-tuned from; None
+        without one that ships.
+      hold_out: the checkpoint that stands for the protector of this name, since it was not made from the data that it
+        will be scored on; None otherwise.
+      build: makes it for a number of rows N; None where N changes nothing, or was given.
     """
 
     name: str
@@ -51,7 +51,7 @@ class NamedProtector:
     build: "Callable[[int], NamedProtector] | None" = dataclasses.field(default=None, repr=False, compare=False)
 
     def for_rows(self, num_rows: int) -> "NamedProtector":
-        """The same for a table of N rows, where it was found before N was known; no file is read again."""
+        """The same for a table of N rows, where it was resolved without N; no file is read again."""
         if self.build is None:
             return self
         built = self.build(num_rows)

@@ -15,7 +15,7 @@ _HOW = "name a Protector, a class of one that takes no arguments, or a function 
 def import_protector(name: MethodName, problem: Problem) -> Protector:
     """The protector that `MODULE:OBJECT` names; modules are also looked for in the current folder.
 
-    Only ever called with what the user asked for by name: importing runs the module's code.
+    Only called with a name that the user wrote, since importing runs the module's code.
 
     Raises:
       InputError: there is no such module or object, it fails, or it is no protector and makes none.
@@ -31,8 +31,8 @@ def import_protector(name: MethodName, problem: Problem) -> Protector:
     if added:
         sys.path.insert(0, here)  # a console script has its own folder there, and not the one it was called in
     try:
-        found = getattr(importlib.import_module(module), path)
-        return _made(found, name.base, problem)
+        named = getattr(importlib.import_module(module), path)
+        return _protector_of(named, name.base, problem)
     except InputError:
         raise
     except AttributeError as error:
@@ -46,11 +46,11 @@ def import_protector(name: MethodName, problem: Problem) -> Protector:
             sys.path.remove(here)
 
 
-def _made(found: object, name: str, problem: Problem) -> Protector:
-    if isinstance(found, HandDesigned):
-        found = found.make
-    if not isinstance(found, Protector) and callable(found):
-        found = found() if isinstance(found, type) else found(problem)
-    if not isinstance(found, Protector):
-        raise InputError(f"protector {name!r} is of type {type(found).__name__}; {_HOW}.")
-    return found
+def _protector_of(named: object, name: str, problem: Problem) -> Protector:
+    if isinstance(named, HandDesigned):
+        named = named.make
+    if not isinstance(named, Protector) and callable(named):
+        named = named() if isinstance(named, type) else named(problem)
+    if not isinstance(named, Protector):
+        raise InputError(f"protector {name!r} is of type {type(named).__name__}; {_HOW}.")
+    return named

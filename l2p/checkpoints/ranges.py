@@ -11,7 +11,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.rounded import rounded
 
 _ALL_THE_SAME = "the guarantee holds all the same, but accuracy may be poor."
-_SAID = {
+_SUBJECTS = {
     "num_features": "{:,} features are",
     "num_classes": "{} classes are",
     "sampling_rate": "Batches of {:.4g} of the rows are",
@@ -61,22 +61,22 @@ def outside(
     >>> print(*outside({"log_signal": [0.7, 5.2]}, {"log_signal": 5.6}, "gdp", budget, 1000))  # doctest: +ELLIPSIS
     Epsilon 1 on 1,000 rows is above the protector's range: at most epsilon 0.645 on so many rows, or 670 rows at ...
     """
-    said = []
+    sentences = []
     for name, ends in trained.items():
         if name not in here or ends[0] <= here[name] <= ends[1]:
             continue
         if name == "log_signal":
-            said.append(_of_signal(here[name], ends, accountant, budget, rows))
+            sentences.append(_of_signal(here[name], ends, accountant, budget, rows))
         else:
-            what = _SAID[name].format(here[name])
-            said.append(f"{what} outside the protector's range, {interval(ends)}; {_ALL_THE_SAME}")
-    return said
+            subject = _SUBJECTS[name].format(here[name])
+            sentences.append(f"{subject} outside the protector's range, {interval(ends)}; {_ALL_THE_SAME}")
+    return sentences
 
 
 def _of_signal(here: float, ends: Sequence[float], accountant: str, budget: Budget, rows: int) -> str:
     """The sentence on a budget and a number of rows whose log_signal, `here`, is outside `ends`."""
     if find(accountant).mu(budget) is None:
-        accountant = "gdp"  # how mu grows with epsilon, for one that certifies whole schedules
+        accountant = "gdp"  # stands for an accountant of whole schedules: mu as a function of epsilon
     above = here > ends[1]
     shift = (ends[1] if above else ends[0]) - here
     wanted = rows * math.exp(shift)

@@ -1,6 +1,6 @@
 """Sets up a run before it reads a row: its protector, its filter and the public facts.
 
-If its schedule must be known beforehand, it is rehearsed on a table of null rows.
+A schedule that must be fixed beforehand is rehearsed on a table of null rows.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from l2p.run.protector import Protector
 from l2p.run.run import run
 from l2p.task.rows import Rows
 
-#: What a query is: its name and its mechanism.
+#: Name and mechanism of a query.
 Kind = tuple[str, str]
 
 
@@ -45,7 +45,7 @@ def set_up(
     """The protector that runs, its filter, the public facts, and warnings about its range.
 
     Where units are protected, `rows_per_unit` of each count. A `share` of the budget is left out of the setup's, for
-    what is bought before the run under the same filter.
+    purchases before the run under the same filter.
 
     A learned protector's control runs instead outside the range that the protector was made for, and where its networks
     gained nothing, or lost on one of its sources or with this model.
@@ -75,13 +75,13 @@ def set_up(
     if warnings:
         instead = f"{'its control ' if has_networks else ''}{control.name} runs instead."
         return ran, filter, setup, [f"{named.name} was not trained for this range; {instead}", *later]
-    # That the start of a fine-tuned protector gives way in turn says nothing of that protector's own range.
+    # A fine-tuned protector's start may give way in turn, which is no fault of the protector's own range.
     gives_way = "" if ran.name == control.name else f" {control.name} gives way to {ran.name} here, in turn."
-    said = (
+    sentence = (
         f"At this budget {control.name} runs: on held-out tasks {'the networks of ' if has_networks else ''}"
         f"{named.name} did no better than it, over all of them or with this model, or did worse on those of one source."
     )
-    return ran, filter, setup, [said + gives_way, *(later[1:] if gives_way else later)]
+    return ran, filter, setup, [sentence + gives_way, *(later[1:] if gives_way else later)]
 
 
 def check_shared(named: NamedProtector) -> None:
@@ -144,7 +144,7 @@ def asked(
 def kinds_asked(
     protector: Protector, setup: Setup, num_features: int, public: Rows | None = None
 ) -> tuple[tuple[Kind, ...], tuple[Kind, ...]]:
-    """The queries of `init`, and those of every step, in order; found without running it."""
+    """The queries of `init`, and those of every step, in order; traced abstractly, without running it."""
     trace = partial(_asked, shape=shape_of(setup, num_features), public=public, key=jax.random.key(0))
     params = jax.eval_shape(partial(setup.model.init, num_features))
     first, later = jax.eval_shape(trace, protector, params, setup=setup, value=jnp.float32(0))

@@ -1,4 +1,4 @@
-"""How well a budget resolves a table, log(mu N / sensitivity_factor), and which epsilon or how many rows change it.
+"""Conversions between epsilon, rows and log(mu N / sensitivity_factor), by which a budget resolves a table.
 
 Protectors are made for a range of it (`Setup.log_signal`); people know rows and epsilon.
 """
@@ -53,6 +53,8 @@ def _mu(accountant: str, budget: Budget) -> float:
     """The Gaussian-DP parameter of one Gaussian query that spends the whole budget under `accountant`."""
     mu = find(accountant).mu(budget)
     if mu is None:
-        known = ", ".join(one.name for one in for_runs() if one.mu(budget) is not None)
-        raise InputError(f"accountant {accountant!r} caps no sum of Gaussian queries, so it cannot plan; use {known}.")
+        capping = ", ".join(candidate.name for candidate in for_runs() if candidate.mu(budget) is not None)
+        raise InputError(
+            f"accountant {accountant!r} caps no sum of Gaussian queries, so it cannot plan; use {capping}."
+        )
     return mu

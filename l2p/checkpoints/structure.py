@@ -80,14 +80,14 @@ def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
                 raise InputError(f"it names the class {name!r}, which this version of l2p does not know")
             children = {key: _decoded(item, arrays, _join(path, key)) for key, item in fields.items()}
             # JSON has no tuples, and static fields must be hashable.
-            return _made(
+            return _built(
                 CLASSES[name], children, {key: _static(item, _join(path, key)) for key, item in static.items()}, path
             )
         case _:
             raise InputError(f"it describes nothing known at {path or '(root)'!r}")
 
 
-def _made(cls: type, children: Mapping[str, Any], static: Mapping[str, Any], path: str) -> Any:
+def _built(cls: type, children: Mapping[str, Any], static: Mapping[str, Any], path: str) -> Any:
     """A part of a protector from its fields, each checked by its type, and then all together."""
     try:
         part = cls.of_children(children, static) if issubclass(cls, struct.Composite) else cls(**children, **static)

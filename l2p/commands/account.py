@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from l2p.privacy.fixed import Row
     from l2p.tables.schema import Schema
 
-#: What no card shows, whatever holds.
+#: Facts that no card shows, even one that holds.
 _NOT_SHOWN = (
     "Not shown: that this run took place, and when, on which rows, with noise from where, and what else was run on "
     "them; what its answers were, and so noise and clip norms that depend on them, and what was learned; the name, "
@@ -60,7 +60,7 @@ class Account:
     rows: int | None = None
     """Number of rows N of the table."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] | None = None
-    """Which tables are neighbours; default zero_out."""
+    """The tables that count as neighbours; default zero_out."""
     accountant: str | None = None
     """One accountant to plan with; all of them by default."""
     json: bool = False
@@ -75,26 +75,26 @@ class Account:
             raise InputError("--verify and --table are about a run, but there is no card; pass --card FILE too.")
         if self.delta is None or [self.epsilon, self.steps, self.noise_multiplier].count(None) != 1:
             raise InputError(f"these options do not say what to account for; {_HOW}.")
-        found = self._plan()
+        plan = self._plan()
         if self.json:
-            print(json.dumps(found, indent=1, allow_nan=False))
+            print(json.dumps(plan, indent=1, allow_nan=False))
             return 0
-        what = found["what"].replace("_", " ")
-        for line in found["accountants"]:
-            value = "-" if line["value"] is None else f"{line['value']:.6g}"
-            print(f"{line['accountant']:<20}{what} {value:<12}{line['seconds']:8.3f} s  {line['note']}".rstrip())
+        quantity = plan["what"].replace("_", " ")
+        for entry in plan["accountants"]:
+            value = "-" if entry["value"] is None else f"{entry['value']:.6g}"
+            print(f"{entry['accountant']:<20}{quantity} {value:<12}{entry['seconds']:8.3f} s  {entry['note']}".rstrip())
         return 0
 
     def _check_only_card(self) -> None:
         about_runs = {"card", "verify", "table", "json"}
-        given = [
+        clashing = [
             field.name.replace("_", "-")
             for field in dataclasses.fields(self)
             if field.name not in about_runs and getattr(self, field.name) is not None
         ]
-        if given:
+        if clashing:
             raise InputError(
-                f"a card says what its run was, so --{given[0]} cannot be given with --card; leave it out."
+                f"a card says what its run was, so --{clashing[0]} cannot be given with --card; leave it out."
             )
 
     def _price(self, path: Path) -> int:
@@ -134,7 +134,7 @@ class Account:
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
-        # Where epsilon is what is asked for, the budget only checks delta.
+        # Without an epsilon, which is then computed, the budget only checks delta.
         adjacency = Adjacency(self.adjacency or "zero_out")
         budget = Budget(1.0 if self.epsilon is None else self.epsilon, cast(float, self.delta), adjacency)
         sampler = self._sampler()
@@ -142,17 +142,17 @@ class Account:
         if self.rows is not None:
             budget.check_rows(self.rows)
         numbers = {"epsilon": self.epsilon, "steps": self.steps, "noise_multiplier": self.noise_multiplier}
-        what = next(name for name, value in numbers.items() if value is None)
-        given = {name: value for name, value in numbers.items() if value is not None}
+        quantity = next(name for name, value in numbers.items() if value is None)
+        stated = {name: value for name, value in numbers.items() if value is not None}
         asked = {"delta": budget.delta, "adjacency": adjacency.value, "sampler": sampler.to_json()}
-        return {"what": what, **given, **asked, "accountants": self._lines(budget, sampler)}
+        return {"what": quantity, **stated, **asked, "accountants": self._by_accountant(budget, sampler)}
 
-    def _lines(self, budget: "Budget", sampler: "Sampler") -> list[dict[str, Any]]:
+    def _by_accountant(self, budget: "Budget", sampler: "Sampler") -> list[dict[str, Any]]:
         from l2p.privacy.cap import planning
 
         if self.epsilon is None and self.accountant is None:
             rows = _rows_of_plan(cast(int, self.steps), cast(float, self.noise_multiplier), sampler, budget)
-            return [_line(row.name, row.epsilon, row.seconds, row.note) for row in rows]
+            return [_entry(row.name, row.epsilon, row.seconds, row.note) for row in rows]
 
         def find(name: str) -> float:
             if self.epsilon is None:
@@ -164,15 +164,15 @@ class Account:
 
         if self.accountant is not None:
             return [_timed(self.accountant, find)]
-        lines = []
+        entries = []
         for name in planning.names():
             try:
-                lines.append(_timed(name, find))
+                entries.append(_timed(name, find))
             except InputError as error:
-                lines.append(_line(name, None, 0.0, str(error)))
-        if all(line["value"] is None for line in lines):
-            raise InputError(lines[0]["note"])
-        return lines
+                entries.append(_entry(name, None, 0.0, str(error)))
+        if all(entry["value"] is None for entry in entries):
+            raise InputError(entries[0]["note"])
+        return entries
 
 
 def _timed(name: str, find: Callable[[str], float]) -> dict[str, Any]:
@@ -180,11 +180,11 @@ def _timed(name: str, find: Callable[[str], float]) -> dict[str, Any]:
     value = find(name)
     seconds = time.perf_counter() - begun
     if math.isinf(value):
-        return _line(name, None, seconds, "certifies no epsilon for this much noise.")
-    return _line(name, value, seconds, "")
+        return _entry(name, None, seconds, "certifies no epsilon for this much noise.")
+    return _entry(name, value, seconds, "")
 
 
-def _line(name: str, value: float | None, seconds: float, note: str) -> dict[str, Any]:
+def _entry(name: str, value: float | None, seconds: float, note: str) -> dict[str, Any]:
     return {"accountant": name, "value": value, "seconds": seconds, "note": note}
 
 
@@ -197,7 +197,7 @@ def _rows_of_plan(steps: int, noise_multiplier: float, sampler: "Sampler", budge
 
 
 def _priced(card: "Card") -> dict[str, Any]:
-    """What the card's own accountant makes of its events, and the ends of sentences on what is wrong with the card."""
+    """The price of the card's events by its own accountant, and ends of sentences on what is wrong with the card."""
     about = {
         "accountant": card.accountant,
         "delta": card.delta,
@@ -230,14 +230,14 @@ def _schema_beside(path: Path) -> "Schema | None":
 
 
 def _verify(card: "Card", report: dict[str, Any], schema: "Schema | None") -> None:
-    """Add to the report what dp-accounting makes of the card's events, and what its protector says of it."""
+    """Add to the report the price of the card's events by dp-accounting, and a comparison with its protector."""
     from l2p.privacy.independent import compose
     from l2p.release.verification import verify
 
-    found = compose(card.filter(), card.answered(), card.adaptive_noise)
-    bounds = math.isinf(found.error)
-    report["independent"] = found._asdict() | {"error": None if bounds else found.error}
-    if not found.epsilon <= card.epsilon * (1 + found.error):
+    composed = compose(card.filter(), card.answered(), card.adaptive_noise)
+    bounds = math.isinf(composed.error)
+    report["independent"] = composed._asdict() | {"error": None if bounds else composed.error}
+    if not composed.epsilon <= card.epsilon * (1 + composed.error):
         report["problems"].append("costs more than the target by dp-accounting")
     findings = verify(card, schema)
     report["problems"] += findings.problems
@@ -266,9 +266,9 @@ def _print_report(card: "Card", report: dict[str, Any]) -> None:
         certified = rounded(report["certified"], up=True, digits=9)
         print(f"epsilon      {certified} certified at delta {card.delta:g}, target {card.epsilon:g}")
     if "independent" in report:
-        found = report["independent"]
-        bound = "" if found["error"] else "; it only bounds this sampler, so it may exceed the target"
-        print(f"dp-accounting: epsilon {found['epsilon']:.9g} by {found['method']}{bound}")
+        independent = report["independent"]
+        bound = "" if independent["error"] else "; it only bounds this sampler, so it may exceed the target"
+        print(f"dp-accounting: epsilon {independent['epsilon']:.9g} by {independent['method']}{bound}")
     if report.get("known_by"):
         print(f"protector    {card.protector['name']}, known by its {report['known_by']}")
     if "table" in report:
@@ -283,7 +283,7 @@ def _print_report(card: "Card", report: dict[str, Any]) -> None:
 
 
 def _shown(report: dict[str, Any]) -> str:
-    """What a report proves of a card that holds."""
+    """A sentence on what a report proves of a card that holds."""
     if "independent" not in report:
         return "Its queries, priced again, cost no more than it says (--verify has more)."
     text = "Its queries, priced again here and by dp-accounting, cost no more than it says."

@@ -54,14 +54,14 @@ class Apply(TableOptions):
     out: Path
     """Folder to write to; must be empty or new."""
     protector: str | None = None
-    """What trains; default what `l2p plan` recommends for the model.
+    """The protector that trains; default the one that `l2p plan` recommends for the model.
     A name that `l2p protectors` lists, a checkpoint's file, or mypackage:MyProtector for one of your own.
     `minibatch@0.02` draws batches of 2 % of the rows instead of its own 5 %.
     METHOD:private chooses the method's settings on the private rows, within the budget: the best of 10 runs or so."""
     accountant: Accountant | None = None
     """Default: the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
-    """Which tables are neighbours."""
+    """The tables that count as neighbours."""
     rows: int | None = None
     """Number of rows N, public; default the lines of --data. Required under add_remove: neighbours differ in N."""
     seed: int | None = None
@@ -72,27 +72,27 @@ class Apply(TableOptions):
     test: str | None = None
     """A table to score the model on; the guarantee does not cover it."""
     on_invalid: Literal["refuse", "null"] = "refuse"
-    """What to do with empty, NaN or infinite cells that nothing stands in for, and undeclared labels: refuse the table,
+    """Treatment of empty, NaN or infinite cells that nothing stands in for, and undeclared labels: refuse the table,
     or count such rows as null. Their number is never shown, so a typo in a class may train on no rows at all."""
     model: str = "logistic"
     """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic.
     The schema sets how many classes softmax has; with two classes, square is a classifier."""
     stream: Literal["auto", "yes", "no"] = "auto"
-    """Whether rows are read anew at every step instead of kept in memory; `auto` streams what would take more than half
-    of it. Needs a method that goes step by step."""
+    """Read rows anew at every step instead of keeping them in memory; `auto` does so for a table that would take more
+    than half of it. Needs a method that goes step by step."""
     dry_run: bool = False
     """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 
-    def kept(self) -> str:
-        """What an interrupted run without a ledger leaves behind."""
+    def leftovers(self) -> str:
+        """A sentence on what an interrupted run without a ledger leaves behind."""
         return f"Nothing was written to {self.out}; no ledger counts what its queries may have spent."
 
     def run(self) -> int:
         """Check all that is public, then read the table, train, and write."""
-        with _claimed(self.out, self.dry_run), contextlib.ExitStack() as held:
-            return self._run(held)
+        with _claimed(self.out, self.dry_run), contextlib.ExitStack() as stack:
+            return self._run(stack)
 
-    def _run(self, held: contextlib.ExitStack) -> int:
+    def _run(self, stack: contextlib.ExitStack) -> int:
         import jax  # imported late, so that the check of the folder answers at once
 
         from l2p.checkpoints.defaults import default_protector
@@ -115,12 +115,12 @@ class Apply(TableOptions):
                 f"seed is {self.seed}, but a JAX key is made from 32 bits; choose a seed from 0 to 2^32 - 1."
             )
         key = None if self.seed is None else jax.random.key(self.seed)
-        known = None if self.public is None else declared.public_rows(self.public)
+        public_rows = None if self.public is None else declared.public_rows(self.public)
         if self.dry_run:
-            warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private, share, known))
+            warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private, share, public_rows))
             return 0
 
-        data, options = self._to_train(declared, protector.private, named.protector.additive, held)
+        data, options = self._to_train(declared, protector.private, named.protector.additive, stack)
         test = self._test_rows(declared, data)
         if target.classes and self.on_invalid == "null":
             warn([_UNSEEN])
@@ -148,12 +148,12 @@ class Apply(TableOptions):
 
         refuse_same(declared.files, self.public and list(self.public))
         refuse_same(declared.files, self.test and [self.test], TEST)
-        facts: dict[str, Any] = {"data": declared.files, "has_public": self.public is not None}
+        table: dict[str, Any] = {"data": declared.files, "has_public": self.public is not None}
         if protector.private:
             private_choice.check_kind(declared.kind)
             declared.check_plain()
-            return private_choice.admit_choice(protector, budget, declared.model, self.accountant, **facts)
-        return admit(str(protector), budget, declared.model, self.accountant, schema=declared.schema, **facts)
+            return private_choice.admit_choice(protector, budget, declared.model, self.accountant, **table)
+        return admit(str(protector), budget, declared.model, self.accountant, schema=declared.schema, **table)
 
     def _test_rows(self, declared: "DeclaredTable", data: Any) -> "Rows | None":
         """The rows to score on, none of which is of the table to train on, which `data` is or stands for."""
@@ -170,10 +170,10 @@ class Apply(TableOptions):
         return test
 
     def _to_train(
-        self, declared: "DeclaredTable", chooses: bool, additive: bool, held: contextlib.ExitStack
+        self, declared: "DeclaredTable", chooses: bool, additive: bool, stack: contextlib.ExitStack
     ) -> "tuple[Any, dict[str, Any]]":
-        """What training takes: a raw table with its schema, one that streams until `held` is left, or rows where it
-        `chooses` among several runs."""
+        """Data and options of the training: a raw table with its schema, a table that streams until `stack` closes, or
+        rows where the protector `chooses` among several runs."""
         from l2p.commands.streaming import streams, table_of
         from l2p.tables.same_table import refuse_equal
         from l2p.task.task import Task
@@ -181,14 +181,14 @@ class Apply(TableOptions):
         streaming = streams(self.stream, declared, self.rows, chooses, additive)
         if chooses:
             rows = declared.rows()
-            known = None if self.public is None else declared.public_rows(self.public)
-            if known is not None:
-                refuse_equal((rows,), known)
-            return Task(rows, public=known), {}
+            public_rows = None if self.public is None else declared.public_rows(self.public)
+            if public_rows is not None:
+                refuse_equal((rows,), public_rows)
+            return Task(rows, public=public_rows), {}
         public = self.public and list(self.public)
         if streaming:
             counts_rows = self.adjacency != "add_remove"  # under which their number is private
-            table = held.enter_context(table_of(declared, counts_rows))
+            table = stack.enter_context(table_of(declared, counts_rows))
             return table, {"public": public, "format": declared.format}
         options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
         return declared.files, options | {"bounds_share": self.bounds_share, "public": public}
@@ -245,7 +245,7 @@ def _save(result: "Result", folder: Path) -> Path:
 
 
 def _save_scores(scores: dict[str, Any], folder: Path) -> None:
-    """Write the scores on a test table beside the result, which is whole without them."""
+    """Write the scores on a test table beside the result, which is complete without them."""
     path = folder / "metrics.json"
     try:
         path.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")

@@ -27,7 +27,7 @@ from l2p.commands.compare import Compare, with_config
 from l2p.commands.leaderboard import Leaderboard
 from l2p.commands.ledger import LedgerCommand
 from l2p.commands.meta_train import MetaTrain
-from l2p.commands.plan import Plan
+from l2p.commands.plan import PlanCommand
 from l2p.commands.predict import Predict
 from l2p.commands.protectors import Protectors
 from l2p.commands.schema import MakeSchema
@@ -42,8 +42,8 @@ class Demo:
     out: Path | None = None
     """Folder for figure, results and a released model with its card; default l2p-demo."""
 
-    def kept(self) -> str:
-        """What an interrupted demo leaves behind."""
+    def leftovers(self) -> str:
+        """A sentence on what an interrupted demo leaves behind."""
         return "A demo keeps nothing to go on from; l2p demo begins anew."
 
     def run(self) -> int:
@@ -80,7 +80,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "apply": Apply,
     "predict": Predict,
     "protectors": Protectors,
-    "plan": Plan,
+    "plan": PlanCommand,
     "account": Account,
     "ledger": LedgerCommand,
     "compare": Compare,
@@ -129,8 +129,8 @@ def main(args: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _refused(error)
     except KeyboardInterrupt as interrupt:
-        kept = command.kept() if hasattr(command, "kept") else "Nothing was changed."
-        _say("Interrupted.", *(_notes(interrupt) or [kept]))
+        leftovers = command.leftovers() if hasattr(command, "leftovers") else "Nothing was changed."
+        _say("Interrupted.", *(_notes(interrupt) or [leftovers]))
         return 128 + (signal.SIGTERM if isinstance(interrupt, _Terminated) else signal.SIGINT)
     except (NoResult, RowsError) as error:
         _say(error, *_notes(error))
@@ -172,7 +172,7 @@ class _Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def _table_warnings() -> Iterator[None]:
-    """Print what warnings say of tables, once each: a command opens a table several times."""
+    """Print each warning on a table once: a command opens a table several times."""
     printed: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -20,8 +20,8 @@ class Compare(CompareConfig):
     merge: tuple[Path, ...] | None = None
     """Run nothing: collect the cells of these folders, and of OUT, in OUT."""
 
-    def kept(self) -> str:
-        """What an interrupted comparison leaves behind."""
+    def leftovers(self) -> str:
+        """A sentence on what an interrupted comparison leaves behind."""
         cells = len(list(self.out.glob("cells/*/*/seed-*.json")))
         return f"{cells} finished cells are kept in {self.out}; the same command goes on from there."
 
@@ -48,10 +48,10 @@ def with_config(args: Sequence[str]) -> list[str]:
     path = _value(args, "--config") if args[:1] == ["compare"] else None
     if path is None:
         return list(args)
-    given = {word.split("=")[0] for word in args if word.startswith("--")}
-    found = read_fields(Path(path)).items()
-    fields = {f"--{name.replace('_', '-')}": value for name, value in found if value is not None}
-    words = [word for option, value in fields.items() if option not in given for word in _words(option, value)]
+    overrides = {word.split("=")[0] for word in args if word.startswith("--")}
+    values = read_fields(Path(path)).items()
+    fields = {f"--{name.replace('_', '-')}": value for name, value in values if value is not None}
+    words = [word for option, value in fields.items() if option not in overrides for word in _words(option, value)]
     return [args[0], *words, *args[1:]]
 
 

@@ -19,13 +19,13 @@ OnInvalid = Literal["refuse", "null"]
 
 @dataclasses.dataclass(frozen=True)
 class DeclaredTable:
-    """A table with its declaration and what is to be learned from it; none of its cells has been read.
+    """A table with its declaration and the model to train on it; none of its cells has been read.
 
     Attributes:
       files: its address, or that of each of its files.
-      model: what is to be trained.
+      model: to be trained.
       kind: of the target.
-      on_invalid: what a row that cannot be encoded does.
+      on_invalid: "refuse" a table with a row that cannot be encoded, or count such rows as "null".
     """
 
     files: Sequence[str]
@@ -45,7 +45,7 @@ class DeclaredTable:
     @property
     def num_features(self) -> int:
         """d, encoded."""
-        return len(Encoding(self._known()).names)
+        return len(Encoding(self._bounded_schema()).names)
 
     def share(self, bounds_share: float | None) -> float:
         """The share of the budget that buys bounds; `InputError` if it is no share, or buys nothing."""
@@ -54,9 +54,9 @@ class DeclaredTable:
     def check_plain(self) -> None:
         """Refuse a schema that asks for more than a choice among several runs does."""
         if self.schema.unit is not None or self.schema.private_bounds:
-            what = "private bounds" if self.schema.private_bounds else "a unit"
+            feature = "private bounds" if self.schema.private_bounds else "a unit"
             raise InputError(
-                f"the schema declares {what}, for which a choice among several runs has no proof; choose the "
+                f"the schema declares {feature}, for which a choice among several runs has no proof; choose the "
                 "method itself, or declare all bounds and no unit."
             )
         if self.schema.target.weights is not None:
@@ -82,13 +82,13 @@ class DeclaredTable:
 
     def test_rows(self, file: str, result: Result | None = None) -> Rows:
         """The rows of a table to score on, which may have further columns; before there is a result, to be checked."""
-        known = None if result is None else result.schema
-        return read_rows([file], Encoding(known or self._known()), self.on_invalid, self.format, exact=False)
+        schema = None if result is None else result.schema
+        return read_rows([file], Encoding(schema or self._bounded_schema()), self.on_invalid, self.format, exact=False)
 
     def every_row(self) -> Iterator[Rows]:
         """The rows in blocks, encoded as `test_rows` are before there is a result."""
-        return (rows for _, rows in blocks_of(self.files, Encoding(self._known()), "null", self.format))
+        return (rows for _, rows in blocks_of(self.files, Encoding(self._bounded_schema()), "null", self.format))
 
-    def _known(self) -> Schema:
+    def _bounded_schema(self) -> Schema:
         """The schema with bounds of any kind in place of those that are still to be bought."""
         return self.schema.with_bounds(dict.fromkeys(self.schema.private_bounds, (0.0, 1.0)))

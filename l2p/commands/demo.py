@@ -1,4 +1,4 @@
-"""`l2p demo`: what the learned protector gains on packaged data, one real release with its card, and what to type next.
+"""`l2p demo`: the learned protector's gain on packaged data, one real release with its card, and commands to try next.
 
 Offline, and from an installed wheel: that carries one fold of `universal` that was made without these data.
 """
@@ -65,9 +65,9 @@ def main(out: Path | None = None) -> None:
     print(f"\n{'':<34}{'epsilon':<8}{'':<4}" + "".join(f"{epsilon:>8g}" for epsilon in EPSILONS))
     tables = {metric.label: _three(rows, metric) for metric in (ACCURACY, LOSS)}
     for label, scale in ((ACCURACY.label, 100.0), (LOSS.label, 1.0)):
-        for place, (name, found) in enumerate(tables[label].items()):
+        for place, (name, estimates) in enumerate(tables[label].items()):
             about = f"{label}{', %' if scale > 1 else ''}" if place == 0 else ""
-            values = "".join(f"{scale * found[epsilon].mean:>8.{1 if scale > 1 else 3}f}" for epsilon in EPSILONS)
+            values = "".join(f"{scale * estimates[epsilon].mean:>8.{1 if scale > 1 else 3}f}" for epsilon in EPSILONS)
             print(f"{about:<20}{name:<26}{values}")
     print(
         f"\nMeans of {SEEDS} splits. Learned: {LEARNED}, which is `universal` made\n"
@@ -95,17 +95,17 @@ def _compare(config: CompareConfig) -> list[results.Row]:
 
 def _three(rows: list[results.Row], metric: Metric) -> dict[str, dict[float, Estimate]]:
     """The learned protector, the best hand-designed method of each budget, and no privacy."""
-    found = results.by_method(rows, metric.column)
-    best = {epsilon: _best([found[name] for name in HAND_DESIGNED], epsilon, metric) for epsilon in EPSILONS}
-    learned, reference = ({e: _known(found[name], e) for e in EPSILONS} for name in (LEARNED, REFERENCE))
+    cells = results.by_method(rows, metric.column)
+    best = {epsilon: _best([cells[name] for name in HAND_DESIGNED], epsilon, metric) for epsilon in EPSILONS}
+    learned, reference = ({e: _or_nan(cells[name], e) for e in EPSILONS} for name in (LEARNED, REFERENCE))
     return dict(zip(_LABELS, (learned, best, reference), strict=True))
 
 
 def _best(cells: Sequence[Mapping[float, Estimate | None]], epsilon: float, metric: Metric) -> Estimate:
-    return max((_known(cell, epsilon) for cell in cells), key=lambda estimate: metric.sign * estimate.mean)
+    return max((_or_nan(cell, epsilon) for cell in cells), key=lambda estimate: metric.sign * estimate.mean)
 
 
-def _known(cells: Mapping[float, Estimate | None], epsilon: float) -> Estimate:
+def _or_nan(cells: Mapping[float, Estimate | None], epsilon: float) -> Estimate:
     return cells[epsilon] or Estimate(np.nan, np.nan)
 
 

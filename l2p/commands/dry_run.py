@@ -1,4 +1,4 @@
-"""`l2p apply --dry-run`: what a run would be and spend, from public facts alone."""
+"""`l2p apply --dry-run`: the protector and cost of a run, from public facts alone."""
 
 import textwrap
 from pathlib import Path
@@ -25,12 +25,12 @@ def print_plan(
     share: float = 0.0,
     public: "Rows | None" = None,
 ) -> list[str]:
-    """Print what a run would be and spend; returns its warnings. Neither the table nor the ledger is changed.
+    """Print the protector and cost of a run; returns its warnings. Neither the table nor the ledger is changed.
 
     Args:
       named: the protector, checked.
-      declared: what the schema says of the table.
-      num_rows: N, if it was declared; without it nothing is said of delta and of the protector's range.
+      declared: the table as its schema declares it.
+      num_rows: N, if it was declared; without it delta and the protector's range are not checked.
       chooses: whether it is METHOD:private, several runs for one budget.
       share: of the budget, that buys bounds.
       public: the public rows; these are read.
@@ -76,27 +76,27 @@ def print_plan(
 
 
 def _ledger(path: Path, named: "NamedProtector", budget: "Budget", chooses: bool, unit: str | None) -> str:
-    """What would be left; `InputError` if the run does not fit."""
+    """A sentence on what the ledger would have left; `InputError` if the run does not fit."""
     from l2p.privacy.ledger.ledger import Cost, Ledger, total
     from l2p.privacy.ledger.reservation import cost_of, not_enough
 
     ledger = Ledger.open(path)
     ledger.check_unit(unit)
-    left = ledger.left()
+    remaining = ledger.left()
     if chooses:
         from l2p.compare.private_choice import cost_in
 
         cost = cost_in(ledger, budget)
     else:
         cost = cost_of(ledger, named.filter(budget), named.protector.mechanisms)
-    has = f"{ledger.name} has {ledger.in_epsilon(left, up=False)} left"
-    if max(total([cost], minus=left)) > 0:
+    has = f"{ledger.name} has {ledger.in_epsilon(remaining, up=False)} left"
+    if max(total([cost], minus=remaining)) > 0:
         raise InputError(
             f"{has} and this run asks for {ledger.in_epsilon(cost)}, so it must not start; ask for less."
             if chooses
-            else not_enough(ledger, named.filter(budget), named.protector.mechanisms, left)
+            else not_enough(ledger, named.filter(budget), named.protector.mechanisms, remaining)
         )
-    after = Cost(*(max(0.0, -number) for number in total([cost], minus=left)))
+    after = Cost(*(max(0.0, -number) for number in total([cost], minus=remaining)))
     return f"{has}, and would have {ledger.in_epsilon(after, up=False)}"
 
 

@@ -1,4 +1,4 @@
-"""`l2p ledger`: what all runs on one data set have spent together."""
+"""`l2p ledger`: the spending of all runs on one data set together."""
 
 import dataclasses
 import shutil
@@ -34,9 +34,9 @@ class Create:
     delta: float
     """Budget of all runs together, a probability below 1 / number of rows."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
-    """Which tables are neighbours; the same for every run."""
+    """The tables that count as neighbours; the same for every run."""
     unit: Unit = "gdp"
-    """What the ledger adds up: gdp (mu^2 of every query) is the tightest for runs on full batches.
+    """The quantity that the ledger adds up: gdp (mu^2 of every query) is the tightest for runs on full batches.
     rdp also counts mini-batches and selections; basic adds up the (epsilon, delta) of whole runs of any kind."""
 
     def run(self) -> int:
@@ -68,7 +68,7 @@ class Show:
 
         ledger = Ledger.open(self.file)
         entries = ledger.entries()
-        shown = _facts(ledger, entries)
+        shown = _summary(ledger, entries)
         if self.json:
             import json
 
@@ -94,7 +94,7 @@ class Release:
     id: tyro.conf.Positional[str]
     """The run, as `l2p ledger show` lists it."""
     reason: str
-    """How you know, in one line; kept in the ledger."""
+    """Your grounds for that, in one line; kept in the ledger."""
     no_query_was_answered: tyro.conf.FlagCreatePairsOff[bool] = False
     """Your assertion that no query of this run was answered or will be; if it is wrong, the guarantee is void."""
 
@@ -139,14 +139,16 @@ def _print_runs(ledger: "Ledger", entries: "list[Entry]") -> None:
     width = shutil.get_terminal_size().columns
     print(f"\n{'id':<14}{'state':<10}{'epsilon':<10}{'changed (UTC)':<18}run")
     for run in entries:
-        what = run.what if run.protects is None else f"{run.what}, protects all rows of one {run.protects!r}"
-        what = f"{what} (released: {run.reason})" if run.reason else what
+        description = run.what if run.protects is None else f"{run.what}, protects all rows of one {run.protects!r}"
+        description = f"{description} (released: {run.reason})" if run.reason else description
         changed = run.changed[:16].replace("T", " ")
-        line = f"{run.id:<14}{run.state:<10}{rounded(ledger.epsilon(run.counted), up=True):<10}{changed:<18}{what}"
+        line = (
+            f"{run.id:<14}{run.state:<10}{rounded(ledger.epsilon(run.counted), up=True):<10}{changed:<18}{description}"
+        )
         print(line if len(line) <= width else f"{line[: width - 3]}...")
 
 
-def _facts(ledger: "Ledger", entries: "list[Entry]") -> dict[str, Any]:
+def _summary(ledger: "Ledger", entries: "list[Entry]") -> dict[str, Any]:
     from l2p.privacy.ledger.ledger import total
 
     counted = [entry.counted for entry in entries]

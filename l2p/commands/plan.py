@@ -1,4 +1,4 @@
-"""`l2p plan`: what to expect of a budget, before anything is spent."""
+"""`l2p plan`: a forecast for a budget, before anything is spent."""
 
 import dataclasses
 import json
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from l2p.commands.warn import warn
 
 if TYPE_CHECKING:
-    from l2p.checkpoints.forecast import Forecast
-    from l2p.checkpoints.forecast import Outlook as Found
+    from l2p.checkpoints.forecast import Forecast, Outlook
 
 NOISE = (
     "Noise is the standard deviation of the noise on the mean of all rows, each of norm at most 1, if the whole budget "
@@ -17,7 +16,7 @@ NOISE = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class PlanCommand:
     """Say what a budget buys on a table of your size; no row is read."""
 
     rows: int
@@ -38,70 +37,70 @@ class Plan:
     protector: str | None = None
     """Plan for another protector than the model's default; a name, file or mypackage:MyProtector."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
-    """Which tables are neighbours."""
+    """The tables that count as neighbours."""
     all: bool = False
     """Print a table of all protectors for this model, and how to read it."""
     json: bool = False
     """Print JSON."""
 
     def run(self) -> int:
-        """Print what is known."""
+        """Print the forecast."""
         from l2p.checkpoints.forecast import plan
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
         # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
         budget = Budget(self.epsilon, self.delta, cast(Adjacency, self.adjacency))
-        found = plan(self.rows, self.features, budget, self.model, self.classes, self.protector, self.majority)
+        outlook = plan(self.rows, self.features, budget, self.model, self.classes, self.protector, self.majority)
         if self.json:
-            print(json.dumps(dataclasses.asdict(found), indent=1, allow_nan=False))
+            print(json.dumps(dataclasses.asdict(outlook), indent=1, allow_nan=False))
             return 0
-        for line in _lines(found, default=self.protector is None):
+        for line in _report(outlook, default=self.protector is None):
             print(line)
         if self.all:
-            _print_table(found)
-        warn(found.warnings)
+            _print_table(outlook)
+        warn(outlook.warnings)
         return 0
 
 
-def _lines(found: "Found", default: bool) -> list[str]:
-    """At most six lines of at most 80 columns."""
+def _report(outlook: "Outlook", default: bool) -> list[str]:
+    """The forecast of the first protector, in at most six lines of at most 80 columns."""
     from l2p.privacy.rounded import rounded
 
-    first = found.forecasts[0]
-    why = f" (the default for {found.model})" if default else ""
-    lines = [f"protector  {first.name}{why}, accountant {first.accountant}"]
+    first = outlook.forecasts[0]
+    why = f" (the default for {outlook.model})" if default else ""
+    report = [f"protector  {first.name}{why}, accountant {first.accountant}"]
     if first.share is None:
-        lines.append("gain       not measured; try l2p compare on public data like yours")
+        report.append("gain       not measured; try l2p compare on public data like yours")
     else:
         low, median, high = (round(100 * value) for value in first.share)
-        lines.append(f"gain       {median} % of what training without privacy gains in test loss over the")
-        lines.append(f"           best constant; {low} to {high} % in 8 of 10 runs on tables it never saw")
-        if found.classes is not None and found.majority is None:
-            lines.append("           (low end: one class of 95 %; high end: even ones; see --majority)")
+        report.append(f"gain       {median} % of what training without privacy gains in test loss over the")
+        report.append(f"           best constant; {low} to {high} % in 8 of 10 runs on tables it never saw")
+        if outlook.classes is not None and outlook.majority is None:
+            report.append("           (low end: one class of 95 %; high end: even ones; see --majority)")
     if first.least_epsilon is not None:
         more = f", or {first.least_rows:,} rows for this epsilon" if first.least_rows else ""
-        lines.append(f"enough     epsilon {rounded(first.least_epsilon, up=True)} for {found.rows:,} rows{more}")
-    lines.append(f"noise      {first.noise:.2g} on the mean of all rows, were everything spent on it")
-    return lines
+        report.append(f"enough     epsilon {rounded(first.least_epsilon, up=True)} for {outlook.rows:,} rows{more}")
+    report.append(f"noise      {first.noise:.2g} on the mean of all rows, were everything spent on it")
+    return report
 
 
-def _print_table(found: "Found") -> None:
+def _print_table(outlook: "Outlook") -> None:
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Column, Table
 
-    title = f"{found.model} on {found.rows:,} rows x {found.features:,} features, {found.budget}"
+    title = f"{outlook.model} on {outlook.rows:,} rows x {outlook.features:,} features, {outlook.budget}"
     columns = ("log(mu N),\nnoise", "share of the\ngain, %", "epsilon to beat\nthe constant")
     table = Table(Column("protector,\naccountant", overflow="fold"), *columns, title=title, box=SIMPLE, pad_edge=False)
-    fitting = [forecast for forecast in found.forecasts if forecast.fits_features]
+    fitting = [forecast for forecast in outlook.forecasts if forecast.fits_features]
     for forecast in fitting:
         table.add_row(*_cells(forecast))
     print()
     Console().print(table)
-    others = [forecast.name for forecast in found.forecasts if not forecast.fits_features]
-    left_out = [f"Made for other numbers of features: {', '.join(others)}."] if others else []
-    for line in [*left_out, NOISE, *found.notes]:
+    misfits = [forecast.name for forecast in outlook.forecasts if not forecast.fits_features]
+    left_out = [f"Made for other numbers of features: {', '.join(misfits)}."] if misfits else []
+    for line in [*left_out, NOISE, *outlook.notes]:
         Console().print(line, markup=False, highlight=False)
 
 

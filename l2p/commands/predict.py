@@ -1,4 +1,4 @@
-"""`l2p predict`: what a trained model says of new rows."""
+"""`l2p predict`: predictions of a trained model for new rows."""
 
 import csv
 import dataclasses
@@ -36,10 +36,10 @@ class Predict(TableOptions):
     """File to write: CSV with the column `prediction`. An older one is replaced. Or a new table in a database, with the
     column that --data names as &key=, or else the number of each line."""
     probabilities: bool = False
-    """Whether to write the probability of each class too, in a column that is named by the class."""
+    """Also write the probability of each class, in a column that is named by the class."""
 
     def run(self) -> int:
-        """Check what can be checked, then read, predict and write block by block."""
+        """Check all that can be checked without reading rows, then read, predict and write block by block."""
         from l2p.release.prediction.saved import load_model
         from l2p.tables.reading.address import Address, is_address
 
@@ -64,16 +64,16 @@ class Predict(TableOptions):
         return 0
 
     def _to_file(self, predictor: "Predictor", source: "RawSource", header: Sequence[str]) -> bool:
-        """Write a file; whether any prediction is missing."""
+        """Write a file; returns True if any prediction is missing."""
         from l2p.compare.results import part_of
 
         out = Path(self.out)
         part = part_of(out)
         text = _of_class if predictor.classes else _of_number
-        found = _reported(predictor.blocks(source), Progress(total=source.about_rows()))
+        predictions = _reported(predictor.blocks(source), Progress(total=source.about_rows()))
         try:
             with part.open("w", newline="", encoding="utf-8") as file:
-                unread = _write(file, header, found, text)
+                unread = _write(file, header, predictions, text)
             part.replace(out)
         except OSError as error:
             raise InputError(
@@ -107,23 +107,23 @@ class Predict(TableOptions):
             raise InputError(f"{self.out} is a folder, and predictions go to a file; name one in it.")
 
 
-def _write(file: TextIO, header: Sequence[str], found: Iterator["Predicted"], text: Callable[[Any], str]) -> bool:
-    """Write a line per row, predictions as `text` has them; whether any is empty."""
+def _write(file: TextIO, header: Sequence[str], predictions: Iterator["Predicted"], text: Callable[[Any], str]) -> bool:
+    """Write a line per row, predictions as `text` has them; returns True if any is empty."""
     writer, unread = csv.writer(file), False
     writer.writerow(header)
-    for predicted in found:
+    for predicted in predictions:
         with withheld("writing predictions"):
             columns = [list(map(text, predicted.values.tolist()))]
             unread |= "" in columns[0]
             if len(header) > 1 and predicted.probabilities is not None:
                 columns += [list(map(_of_number, column)) for column in predicted.probabilities.T.tolist()]
-            lines = list(zip(*columns, strict=True))
-        writer.writerows(lines)
+            rows = list(zip(*columns, strict=True))
+        writer.writerows(rows)
     return unread
 
 
-def _reported(found: Iterator["Predicted"], progress: Progress) -> Iterator["Predicted"]:
-    for predicted in found:
+def _reported(predictions: Iterator["Predicted"], progress: Progress) -> Iterator["Predicted"]:
+    for predicted in predictions:
         progress.read(len(predicted.values))
         yield predicted
 

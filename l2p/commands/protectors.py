@@ -37,12 +37,12 @@ def _print_recommended() -> None:
     cards = {card["name"]: card for card in _protectors()}
     shown = [name for name in checkpoint.first_floor() if not name.startswith(CONTROL) or cards[name]["default_for"]]
     print("Learned on public tasks; * is what l2p apply takes unless told otherwise:")
-    _print_lines(
+    _print_entries(
         ((f"{'*' if cards[name]['default_for'] else ' '} {name}", cards[name]["about"]) for name in shown), LONG
     )
     print("\nDesigned by hand:")
-    made = [card for card in cards.values() if card["kind"] == "hand-designed"]
-    _print_lines(((card["name"], card["about"]) for card in made), SHORT)
+    hand_designed = [card for card in cards.values() if card["kind"] == "hand-designed"]
+    _print_entries(((card["name"], card["about"]) for card in hand_designed), SHORT)
     print()
     line = (
         "Constants without networks are control-NAME; a checkpoint's file and mypackage:MyProtector serve, too. "
@@ -51,8 +51,8 @@ def _print_recommended() -> None:
     print(textwrap.fill(line, WIDTH, break_on_hyphens=False))
 
 
-def _print_lines(lines: Iterable[tuple[str, str]], column: int) -> None:
-    for name, about in lines:
+def _print_entries(entries: Iterable[tuple[str, str]], column: int) -> None:
+    for name, about in entries:
         print(f"{name:<{column}}{textwrap.shorten(about, WIDTH - column, placeholder='...')}")
 
 
@@ -66,9 +66,9 @@ def _print_all() -> None:
         limits = [f"{name} {interval(trained[key])}" for name, key in ranges.items() if key in trained]
         sources = [f"from {', '.join(card['sources'])}"] if card["sources"] else []
         parts = [card["about"].rstrip("."), ", ".join(card["models"]), *limits, *sources]
-        said = "; ".join(part for part in parts if part)
+        text = "; ".join(part for part in parts if part)
         indent = " " * 4
-        for line in textwrap.wrap(said, WIDTH, initial_indent=indent, subsequent_indent=indent):
+        for line in textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent):
             print(line)
 
 

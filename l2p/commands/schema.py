@@ -108,7 +108,7 @@ def _report(sample: "Sampled") -> list[str]:
 
 
 def _counted(sample: "Sampled") -> str:
-    """How many columns are learned from, and which are not."""
+    """The number of columns to learn from, and the names of those that are ignored, in words."""
     ignored = [name for name, (kind, _) in sample.why.items() if kind == "ignored"]
     names = f" ({', '.join(ignored)})" if ignored else ""
     return f"{len(sample.schema.features)} columns to learn from, {len(ignored)} ignored{names}"

@@ -1,4 +1,4 @@
-"""Whether `l2p apply` streams its table, and what it then trains on."""
+"""Streaming in `l2p apply`: when it does, and the table that it then trains on."""
 
 import contextlib
 from typing import Literal
@@ -12,10 +12,10 @@ Stream = Literal["auto", "yes", "no"]
 
 
 def streams(stream: Stream, declared: DeclaredTable, num_rows: int | None, chooses: bool, additive: bool) -> bool:
-    """Whether rows are read anew at every step.
+    """True if rows are read anew at every step.
 
     Args:
-      stream: what was asked for.
+      stream: the option.
       declared: the table.
       num_rows: N, if it was declared.
       chooses: whether there are several runs.

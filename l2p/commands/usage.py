@@ -1,10 +1,10 @@
-"""What tyro says of a command line that it cannot read, as one sentence."""
+"""tyro's complaint about a command line that it cannot read, as one sentence."""
 
 import difflib
 import re
 from collections.abc import Collection, Sequence
 
-#: Words of tyro's on a value, and what is said instead; the first group is the option, the last what it was given.
+#: tyro's complaints about a value, and the kind that the option takes. First group: the option; last: its value.
 _NUMBERS = {
     r"Error parsing (\S+): could not convert string to float: (.*)": "a number",
     r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)": "a whole number",
@@ -13,7 +13,7 @@ _NUMBERS = {
 }
 _CHOICE = re.compile(r"invalid choice (.*) for argument '(.*)'. Expected one of \((.*?),?\)")
 _MISSING = re.compile(r"Missing from (l2p[ \w-]*): (.*)")
-#: How to come by what an option takes.
+#: Advice on getting the value of an option.
 _HINTS = {"--schema": "write one with l2p schema DATA --target COLUMN --out schema.json"}
 
 
@@ -33,23 +33,23 @@ def sentence(box: str, args: Sequence[str], commands: Collection[str]) -> str:
         near = difflib.get_close_matches(command, commands, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
         return f"there is no command {command!r}{meant}; {where}"
-    if said := _of_value(first):
-        return f"{said}; {where}"
-    unknown = [other for other in paragraphs[1:] if other.startswith("Unrecognized options")]
+    if fault := _of_value(first):
+        return f"{fault}; {where}"
+    unknown = [paragraph for paragraph in paragraphs[1:] if paragraph.startswith("Unrecognized options")]
     if missing := _MISSING.search(first):
         hints = [hint for option, hint in _HINTS.items() if re.search(rf"{option}\b", missing[2])]
         return "; ".join([f"{missing[1]} also needs {missing[2]}", *hints, *unknown, where])
     return "; ".join([first if first.startswith(title) else f"{title}: {first}", *unknown, where])
 
 
-def _of_value(said: str) -> str | None:
-    """What is wrong with an option's value, if that is what tyro says."""
+def _of_value(complaint: str) -> str | None:
+    """The fault of an option's value, if tyro complains about one."""
     for pattern, wanted in _NUMBERS.items():
-        if found := re.search(pattern, said):
-            return f"{found[1]} takes {wanted}, not {found[2].rstrip('.')}"
-    if found := _CHOICE.search(said):
-        choices = sorted(choice for choice in re.findall(r"'(.*?)'", found[3]) if choice != "None")
-        return f"{found[2]} takes {', '.join(choices[:-1])} or {choices[-1]}, not {found[1]}"
+        if match := re.search(pattern, complaint):
+            return f"{match[1]} takes {wanted}, not {match[2].rstrip('.')}"
+    if match := _CHOICE.search(complaint):
+        choices = sorted(choice for choice in re.findall(r"'(.*?)'", match[3]) if choice != "None")
+        return f"{match[2]} takes {', '.join(choices[:-1])} or {choices[-1]}, not {match[1]}"
     return None
 
 

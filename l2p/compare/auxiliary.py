@@ -1,4 +1,4 @@
-"""What hand-designed methods take from a comparison's auxiliary public set: a start, and directions to read rows in."""
+"""The auxiliary public set of a comparison, which lends hand-designed methods a start and directions."""
 
 import dataclasses
 from typing import Any, cast
@@ -23,11 +23,11 @@ from l2p.task.rows import Rows
 
 @dataclasses.dataclass(frozen=True)
 class Auxiliary:
-    """What variants of methods take from a public set; a sentence instead of a value says why there is none.
+    """Start and directions that variants of methods take from a public set; a sentence in place of a missing one.
 
     Attributes:
       start: f32[p], where METHOD:pretrained starts; None for the model's own start.
-      geometry: what METHOD:projected reads rows in; None for unchanged rows.
+      geometry: directions in which METHOD:projected reads rows; None for unchanged rows.
     """
 
     start: np.ndarray | str | None = None
@@ -45,11 +45,11 @@ class Auxiliary:
 def public_geometry(rows: Rows) -> PublicGeometry | str:
     """The principal directions of public rows, or why there are none."""
     try:
-        found = PublicGeometry.of(np.asarray(rows.x), NUM_DIRECTIONS)
+        geometry = PublicGeometry.of(np.asarray(rows.x), NUM_DIRECTIONS)
     except InputError as error:
         return str(error)
     return dataclasses.replace(
-        cast(Any, found), log_power=jnp.log(jnp.array([POWER])), log_ridge=jnp.log(jnp.array([RIDGE]))
+        cast(Any, geometry), log_power=jnp.log(jnp.array([POWER])), log_ridge=jnp.log(jnp.array([RIDGE]))
     )
 
 

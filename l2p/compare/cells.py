@@ -1,4 +1,4 @@
-"""A comparison's cells, one file each: OUT/cells/METHOD/epsilon-E/seed-S.json, from which results.csv is made.
+"""Cells of a comparison, one file each: OUT/cells/METHOD/epsilon-E/seed-S.json, from which results.csv is made.
 
 A file is written completely or not at all, and holds the facts that its numbers depend on, so that processes may share
 a folder and folders may be merged without mixing two comparisons in one table.
@@ -23,13 +23,12 @@ from l2p.compare.results import Cell, Row
 FACTS = ("data", "model", "delta", "adjacency", "accountant", "aux", "table_sha256", "splits_sha256", "l2p")
 #: The facts of those with public rows, which all others lack.
 PUBLIC_FACTS = ("public_share", "public_per_class", "public_shift", "public_sha256")
-#: Allowed difference between two runs of one cell: sums in single precision depend on what is computed in the same
-#: batch.
+#: Allowed difference between two runs of one cell: sums in single precision depend on the other runs of the batch.
 TOLERANCE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class StoredCell:
     """A cell as its file holds it.
 
     Attributes:
@@ -101,38 +100,38 @@ def read_inputs(folder: Path) -> Row:
     """The content of inputs.json."""
     path = folder / "inputs.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        inputs = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict) or not {*FACTS, "protectors", "versions"} <= found.keys():
+        inputs = None
+    if not isinstance(inputs, dict) or not {*FACTS, "protectors", "versions"} <= inputs.keys():
         raise InputError(
             f"{path} does not say what the results beside it depend on, so they cannot be added to or shown; choose "
             "another folder."
         )
-    return found
+    return inputs
 
 
-def _refuse_others(where: Path, facts: Row, found: Row) -> None:
-    if changed := [name for name in (*FACTS, *PUBLIC_FACTS) if found.get(name) != facts.get(name)]:
-        said = ", ".join(f"{name} ({found.get(name)!r}, not {facts.get(name)!r})" for name in changed)
+def _refuse_others(where: Path, facts: Row, stored: Row) -> None:
+    if changed := [name for name in (*FACTS, *PUBLIC_FACTS) if stored.get(name) != facts.get(name)]:
+        differences = ", ".join(f"{name} ({stored.get(name)!r}, not {facts.get(name)!r})" for name in changed)
         raise InputError(
-            f"{where} holds a comparison that differs in {said}, and one table must not mix the two; choose another "
-            "folder."
+            f"{where} holds a comparison that differs in {differences}, and one table must not mix the two; choose "
+            "another folder."
         )
 
 
-def write(folder: Path, kept: Kept) -> None:
+def write(folder: Path, stored: StoredCell) -> None:
     """Write a cell's file, completely or not at all."""
-    path = path_of(folder, results.cell(kept.row))
+    path = path_of(folder, results.cell(stored.row))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = results.part_of(path)
     # JSON has neither infinity nor NaN.
-    row = {name: str(x) if isinstance(x, float) and not math.isfinite(x) else x for name, x in kept.row.items()}
-    part.write_text(_json({"row": row, "facts": kept.facts, "protector_sha256": kept.protector}), encoding="utf-8")
+    row = {name: str(x) if isinstance(x, float) and not math.isfinite(x) else x for name, x in stored.row.items()}
+    part.write_text(_json({"row": row, "facts": stored.facts, "protector_sha256": stored.protector}), encoding="utf-8")
     part.replace(path)
 
 
-def read(folder: Path) -> dict[Cell, Kept]:
+def read(folder: Path) -> dict[Cell, StoredCell]:
     """Every cell of a folder, or the rows of results.csv if only that and inputs.json are left.
 
     Raises:
@@ -140,58 +139,58 @@ def read(folder: Path) -> dict[Cell, Kept]:
     """
     table = folder / "results.csv"
     if (folder / "cells").is_dir():
-        found = [_read(path) for path in sorted((folder / "cells").glob("*/*/seed-*.json"))]
+        cells = [_read(path) for path in sorted((folder / "cells").glob("*/*/seed-*.json"))]
     elif table.is_file():
         rows, inputs = results.read(table), read_inputs(folder)
         facts = {name: inputs[name] for name in (*FACTS, *PUBLIC_FACTS) if name in inputs}
-        found = [Kept(row, facts, inputs["protectors"].get(row["method"])) for row in rows]
+        cells = [StoredCell(row, facts, inputs["protectors"].get(row["method"])) for row in rows]
     else:
-        found = []
-    if found:
+        cells = []
+    if cells:
         inputs = read_inputs(folder)
-        for kept in found:
-            _refuse_others(folder, kept.facts, inputs)
-    _refuse_two_of_one_name(folder, found)
-    return {results.cell(kept.row): kept for kept in found}
+        for cell in cells:
+            _refuse_others(folder, cell.facts, inputs)
+    _refuse_two_of_one_name(folder, cells)
+    return {results.cell(cell.row): cell for cell in cells}
 
 
-def _read(path: Path) -> Kept:
+def _read(path: Path) -> StoredCell:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        kept = Kept(results.typed(found["row"]), found["facts"], found["protector_sha256"])
-        fits = set(kept.facts) in (set(FACTS), {*FACTS, *PUBLIC_FACTS})
-        if path_of(path.parents[3], results.cell(kept.row)) != path or not fits:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        stored = StoredCell(results.typed(content["row"]), content["facts"], content["protector_sha256"])
+        fits = set(stored.facts) in (set(FACTS), {*FACTS, *PUBLIC_FACTS})
+        if path_of(path.parents[3], results.cell(stored.row)) != path or not fits:
             raise ValueError("another cell's place")
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise InputError(
             f"{path} is not the cell that its place says, so its numbers cannot be used; delete it, and run it again."
         ) from None
-    return kept
+    return stored
 
 
-def _refuse_two_of_one_name(where: object, found: Iterable[Kept]) -> None:
+def _refuse_two_of_one_name(where: object, cells: Iterable[StoredCell]) -> None:
     """A method has one protector, and one accountant, in all its runs."""
-    known: dict[str, Kept] = {}
-    for kept in found:
-        first = known.setdefault(kept.row["method"], kept) if results.is_scored(kept.row) else kept
-        check(where, kept, first.protector, first.row["accountant"])
+    scored: dict[str, StoredCell] = {}
+    for cell in cells:
+        first = scored.setdefault(cell.row["method"], cell) if results.is_scored(cell.row) else cell
+        check_method(where, cell, first.protector, first.row["accountant"])
 
 
-def check(where: object, kept: Kept, protector: str | None, accountant: str) -> None:
-    """Refuse a cell of a method by another checkpoint or accountant."""
-    method = kept.row["method"]
-    for name, found, wanted in (
-        ("checkpoint", kept.protector, protector),
-        ("accountant", kept.row["accountant"], accountant),
+def check_method(where: object, cell: StoredCell, protector: str | None, accountant: str) -> None:
+    """Refuse a cell of a method by another checkpoint or accountant; `InputError`."""
+    method = cell.row["method"]
+    for name, actual, wanted in (
+        ("checkpoint", cell.protector, protector),
+        ("accountant", cell.row["accountant"], accountant),
     ):
-        if found != wanted:
+        if actual != wanted:
             raise InputError(
-                f"{where} holds a comparison in which the {name} of {method} differed ({found}, not {wanted}), and one "
-                "table must not mix the two; choose another folder."
+                f"{where} holds a comparison in which the {name} of {method} differed ({actual}, not {wanted}), and "
+                "one table must not mix the two; choose another folder."
             )
 
 
-def merge(folders: Sequence[Path], out: Path) -> dict[Cell, Kept]:
+def merge(folders: Sequence[Path], out: Path) -> dict[Cell, StoredCell]:
     """Merges the cells of several folders, and of `out` itself, into `out`.
 
     Raises:
@@ -199,62 +198,62 @@ def merge(folders: Sequence[Path], out: Path) -> dict[Cell, Kept]:
         folder has, too.
     """
     sources = list(dict.fromkeys([*folders, out]))
-    found: dict[Cell, Kept] = {}
+    merged: dict[Cell, StoredCell] = {}
     origin: dict[Cell, Path] = {}
     for folder in sources:
         cells = read(folder)
         if not cells and (folder in folders or len(sources) == 1):
             raise InputError(f"{folder} holds no cells, so there is nothing to merge; name folders of `l2p compare`.")
-        for cell, kept in cells.items():
-            _refuse_others(folder, next(iter(found.values()), kept).facts, kept.facts)
-            if cell in found and _scored_both(found[cell], kept):
-                _refuse_difference(origin[cell], folder, found[cell].row, kept.row)
-            if cell not in found or not results.is_scored(found[cell].row):
-                found[cell], origin[cell] = kept, folder
-    _refuse_two_of_one_name(" and ".join(map(str, sources)), found.values())
-    some = next(iter(found.values()))
-    claim(out, some.facts, read_inputs(origin[next(iter(found))])["versions"])
+        for cell, stored in cells.items():
+            _refuse_others(folder, next(iter(merged.values()), stored).facts, stored.facts)
+            if cell in merged and _scored_both(merged[cell], stored):
+                _refuse_difference(origin[cell], folder, merged[cell].row, stored.row)
+            if cell not in merged or not results.is_scored(merged[cell].row):
+                merged[cell], origin[cell] = stored, folder
+    _refuse_two_of_one_name(" and ".join(map(str, sources)), merged.values())
+    first = next(iter(merged.values()))
+    claim(out, first.facts, read_inputs(origin[next(iter(merged))])["versions"])
     for cell, folder in origin.items():
         if folder != out or not path_of(out, cell).is_file():
-            write(out, found[cell])
-    return found
+            write(out, merged[cell])
+    return merged
 
 
-def _scored_both(one: Kept, other: Kept) -> bool:
-    return results.is_scored(one.row) and results.is_scored(other.row)
+def _scored_both(first: StoredCell, second: StoredCell) -> bool:
+    return results.is_scored(first.row) and results.is_scored(second.row)
 
 
-def _refuse_difference(here: Path, there: Path, one: Row, other: Row) -> None:
+def _refuse_difference(here: Path, there: Path, first: Row, second: Row) -> None:
     for column in set(results.COLUMNS) - {"seconds", "note"}:
-        unknown = column in results.LATER and None in (one[column], other[column])
-        if not unknown and not _same(one[column], other[column]):
-            method, epsilon, seed = results.cell(one)
+        unknown = column in results.LATER and None in (first[column], second[column])
+        if not unknown and not _same(first[column], second[column]):
+            method, epsilon, seed = results.cell(first)
             raise InputError(
                 f"{here} and {there} differ in {column} of {method} at epsilon {epsilon:g}, seed {seed} "
-                f"({one[column]} and {other[column]}), so one of them is not what its facts say; leave one out."
+                f"({first[column]} and {second[column]}), so one of them is not what its facts say; leave one out."
             )
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        both = math.isnan(one) and math.isnan(other)
-        return both or math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-    return one == other
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, float) and isinstance(second, float):
+        both = math.isnan(first) and math.isnan(second)
+        return both or math.isclose(first, second, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return first == second
 
 
-def finish(config: CompareConfig, found: Mapping[Cell, Kept]) -> list[Row]:
+def finish(config: CompareConfig, stored: Mapping[Cell, StoredCell]) -> list[Row]:
     """Write results.csv and inputs.json from the folder's cells; returns the rows that `config` asks for, in its
     order."""
-    known = list(dict.fromkeys([*config.methods, *sorted({method for method, *_ in found})]))
-    order = sorted(found, key=lambda cell: (known.index(cell[0]), *cell[1:]))
-    results.write(config.out / "results.csv", [found[cell].row for cell in order])
-    if found:
-        protectors = {found[cell].row["method"]: found[cell].protector for cell in order}
+    methods = list(dict.fromkeys([*config.methods, *sorted({method for method, *_ in stored})]))
+    order = sorted(stored, key=lambda cell: (methods.index(cell[0]), *cell[1:]))
+    results.write(config.out / "results.csv", [stored[cell].row for cell in order])
+    if stored:
+        protectors = {stored[cell].row["method"]: stored[cell].protector for cell in order}
         path = config.out / "inputs.json"
         part = results.part_of(path)
         part.write_text(_json(read_inputs(config.out) | {"protectors": protectors}), encoding="utf-8")
         part.replace(path)
-    return [found[cell].row for cell in wanted(config) if cell in found]
+    return [stored[cell].row for cell in wanted(config) if cell in stored]
 
 
 def wanted(config: CompareConfig) -> list[Cell]:
@@ -262,26 +261,26 @@ def wanted(config: CompareConfig) -> list[Cell]:
     return [(m, epsilon, seed) for m in config.methods for epsilon in config.epsilon for seed in range(config.seeds)]
 
 
-def missing_sentence(config: CompareConfig, found: Iterable[Cell]) -> str:
+def missing_sentence(config: CompareConfig, finished: Iterable[Cell]) -> str:
     """The requested cells that are missing, in one sentence; empty if none are.
 
     >>> config = CompareConfig("adult", Path("cmp"), methods=("agd",), epsilon=(0.1, 0.2), seeds=3)
     >>> missing_sentence(config, [("agd", 0.1, 0), ("agd", 0.1, 1), ("agd", 0.1, 2), ("agd", 0.2, 1)])
     'Missing are 2 of 6 cells: agd at epsilon 0.2 (seeds 0, 2).'
     """
-    there, seeds = set(found), {}
+    present, seeds = set(finished), {}
     for method, epsilon, seed in wanted(config):
-        if (method, epsilon, seed) not in there:
+        if (method, epsilon, seed) not in present:
             seeds.setdefault((method, epsilon), []).append(seed)
     if not seeds:
         return ""
-    said = [
+    parts = [
         f"{method} at epsilon {epsilon:g}"
-        + (f" (seeds {', '.join(map(str, some))})" if len(some) < config.seeds else "")
-        for (method, epsilon), some in seeds.items()
+        + (f" (seeds {', '.join(map(str, numbers))})" if len(numbers) < config.seeds else "")
+        for (method, epsilon), numbers in seeds.items()
     ]
     count = sum(map(len, seeds.values()))
-    return f"Missing are {count} of {len(wanted(config))} cells: {'; '.join(said)}."
+    return f"Missing are {count} of {len(wanted(config))} cells: {'; '.join(parts)}."
 
 
 def _json(value: Any) -> str:

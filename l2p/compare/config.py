@@ -61,9 +61,9 @@ class CompareConfig(TableOptions):
 
     @property
     def asks_for_public(self) -> bool:
-        """Whether an option says that there are public rows."""
-        given = self.public, self.public_share, self.public_per_class
-        return any(option is not None for option in given) or self.public_shift != 0
+        """True if an option says that there are public rows."""
+        options = self.public, self.public_share, self.public_per_class
+        return any(option is not None for option in options) or self.public_shift != 0
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -96,12 +96,12 @@ def read_config(path: Path, **changes: Any) -> CompareConfig:
 def read_fields(path: Path) -> dict[str, Any]:
     """The fields in a JSON file of a comparison, with their types checked."""
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"the comparison {path} cannot be read ({error}); give a JSON file of its options.") from None
-    if not isinstance(given, dict):
+    if not isinstance(values, dict):
         raise InputError(
             f"{path} does not hold a JSON object, so its options have no names; write {{name: value, ...}}."
         )
     kinds = {field.name: field.type for field in dataclasses.fields(CompareConfig)}
-    return checked(given, kinds, path)
+    return checked(values, kinds, path)

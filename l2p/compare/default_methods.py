@@ -34,8 +34,8 @@ def candidates(config: CompareConfig) -> list[str]:
 
 def _pair(model: str, data: str) -> str | None:
     """The shipped pair of LSTMs for a model that was not made from the data, one for users if there is; else None."""
-    there = [*first_floor(), *names()]
-    cards = ((name, load(name).card) for name in there if name.startswith(PAIR))
+    shipped = [*first_floor(), *names()]
+    cards = ((name, load(name).card) for name in shipped if name.startswith(PAIR))
     return next(
         (
             name
@@ -49,7 +49,7 @@ def _pair(model: str, data: str) -> str | None:
 def with_methods(config: CompareConfig, rows: Rows) -> tuple[CompareConfig, list[str]]:
     """The comparison with its default methods if it names none, and a sentence on each that was left out.
 
-    A method is left out if it runs at none of the budgets; a pair of LSTMs, which nothing stands in for, also where it
+    A method is left out if it runs at none of the budgets; a pair of LSTMs, which has no stand-in, also where it
     was made for other tables.
     """
     if config.methods:
@@ -63,7 +63,7 @@ def with_methods(config: CompareConfig, rows: Rows) -> tuple[CompareConfig, list
 
 
 def _reason(name: str, config: CompareConfig, rows: Rows) -> str:
-    """Why a method does not belong into a comparison; empty if it does."""
+    """The reason why a method does not belong into a comparison; empty if it does."""
     try:
         (method,) = resolve_methods(dataclasses.replace(config, methods=(name,)), rows)
     except InputError as error:

@@ -23,7 +23,7 @@ _MARKER: dict[str, Any] = {"marker": "o", "markersize": 3}
 _OTHERS: dict[str, Any] = {"color": "#C8C8C8", "linewidth": 0.8, "zorder": 1}
 #: Means that differ by more than this factor are drawn on a logarithmic axis.
 _WIDE = 100.0
-#: How a line is drawn that another in front of it would hide, wholly or for most of its points.
+#: Style of a line that another in front of it would hide, wholly or for most of its points.
 _UNDER: dict[str, Any] = {"linewidth": 4.5, "markersize": 7, "alpha": 0.45, "zorder": 1.5}
 #: Points that are this near each other, as a share of what the labelled lines span, look like one.
 _ONE_POINT = 0.01
@@ -52,12 +52,11 @@ def against_epsilon(
     """Metrics against epsilon, a panel each, with standard errors.
 
     Args:
-      panels: what a panel shows (the label of its axis), and its values by method and epsilon, as `results.by_method`
-        gives them.
+      panels: by the label of a panel's axis, its values by method and epsilon, as `results.by_method` gives them.
       labelled: methods to draw in colours; default the first ones. Beyond `MAX_LINES` they are grey.
       dashed: reference lines, labelled as well.
-      limits: of the vertical axes; default what holds every line, or the labelled ones where grey lines are so far off
-        that they would flatten those.
+      limits: of the vertical axes; by default every line fits, or the labelled ones alone where grey lines are so far
+        off that they would flatten those.
 
     >>> table = {"agd": {0.1: Estimate(0.7, 0.01), 0.2: Estimate(0.8, 0.01)}}
     >>> [axis.get_ylabel() for axis in against_epsilon({"test loss": table, "train loss": table}).axes]
@@ -73,19 +72,19 @@ def against_epsilon(
         ends, drawn, shown = {}, [], []
         under = _hidden({name: table[name] for name in coloured if name in table})
         for method in sorted(table, key=lambda name: name in coloured or name in references):
-            found = {epsilon: estimate for epsilon, estimate in sorted(table[method].items()) if estimate}
-            if not found:
+            estimates = {epsilon: estimate for epsilon, estimate in sorted(table[method].items()) if estimate}
+            if not estimates:
                 continue
-            means, errors = np.array([(estimate.mean, estimate.error) for estimate in found.values()]).T
+            means, errors = np.array([(estimate.mean, estimate.error) for estimate in estimates.values()]).T
             drawn.extend(means)
             if method in coloured or method in references:
                 style = _REFERENCE if method in references else {"color": coloured[method], **_MARKER}
                 style = style | (_UNDER if method in under else {})
-                axis.errorbar(list(found), means, np.nan_to_num(errors), label=method, capsize=2, **style)
-                ends[method] = (max(found), means[-1], style["color"])
+                axis.errorbar(list(estimates), means, np.nan_to_num(errors), label=method, capsize=2, **style)
+                ends[method] = (max(estimates), means[-1], style["color"])
                 shown.extend(means)
             else:
-                axis.plot(list(found), means, **_OTHERS)
+                axis.plot(list(estimates), means, **_OTHERS)
         axis.set(xscale="log", xlabel="epsilon", ylabel=label)
         span = max(shown) - min(shown) if shown else 0.0
         far_off = 0 < _FAR_OFF * span < max(drawn) - min(drawn) if drawn else False
@@ -118,9 +117,9 @@ def _hidden(table: Table) -> set[str]:
     near = _ONE_POINT * (max(every) - min(every)) if every else 0.0
     names, hidden = list(means), set()
     for place, name in enumerate(names):
-        for other in names[:place]:
-            both = means[name].keys() & means[other].keys()
-            alike = sum(abs(means[name][epsilon] - means[other][epsilon]) <= near for epsilon in both)
+        for earlier in names[:place]:
+            both = means[name].keys() & means[earlier].keys()
+            alike = sum(abs(means[name][epsilon] - means[earlier][epsilon]) <= near for epsilon in both)
             if both and 2 * alike >= len(means[name]):
                 hidden.add(name)
     return hidden
@@ -154,8 +153,8 @@ def against_step(loss: Mapping[str, np.ndarray], share: Mapping[str, np.ndarray]
             axis.fill_between(
                 step, np.maximum(mean - std, mean / 10), mean + std, color=colours[method], alpha=0.2, linewidth=0
             )
-            if (there := np.flatnonzero(np.isfinite(mean))).size:
-                ends[method] = (step[there[-1]], mean[there[-1]], colours[method])
+            if (finite := np.flatnonzero(np.isfinite(mean))).size:
+                ends[method] = (step[finite[-1]], mean[finite[-1]], colours[method])
         axis.set(xscale="log", yscale="log", xlabel="step", ylabel=label)
         _finish(axis, ends)
     return figure

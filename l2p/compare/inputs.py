@@ -1,4 +1,4 @@
-"""What a comparison compares on and with: its rows, its model and its methods."""
+"""Inputs of a comparison: its rows, its model and its methods."""
 
 import dataclasses
 import functools
@@ -110,12 +110,12 @@ def public_part(config: CompareConfig) -> PublicPart | None:
 
 
 def is_file(config: CompareConfig) -> bool:
-    """Whether the data are a file of the user's, and not a public set."""
+    """True if the data are a file of the user's, and not a public set."""
     return config.schema is not None or is_table_file(config.data)
 
 
 def identity(config: CompareConfig) -> str:
-    """What is compared on, as the source that no protector may have been made from."""
+    """The data of the comparison, as the source that no protector may have been made from."""
     return source_of_file(config.data) if is_file(config) else config.data
 
 
@@ -158,7 +158,7 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
 
 
 def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | None:
-    """What these variants take from the auxiliary set; None without variants."""
+    """The auxiliary set, as far as these variants need it; None without variants."""
     if not variants:
         return None
     if config.aux is None:

@@ -1,4 +1,4 @@
-"""Standings made from committed comparisons: what `l2p leaderboard` writes."""
+"""Standings made from committed comparisons, as `l2p leaderboard` writes them."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from l2p.compare import cells, results, standings, wins
 from l2p.compare.results import Metric, Row
 from l2p.compare.summary import markdown
 
-#: How far a certified epsilon may exceed its budget by rounding.
+#: Relative excess of a certified epsilon over its budget that rounding may cause.
 ROUNDING = 1e-9
 
 
@@ -52,7 +52,7 @@ def read_comparison(folder: Path) -> Comparison:
     if not rows:
         raise InputError(f"{folder} has no rows, so there is nothing to show; run `l2p compare` into it.")
     kinds = standings.kinds(rows, inputs["adjacency"])
-    seen = set()
+    occurred = set()
     for row in rows:
         where = f"{folder / 'results.csv'}, {row['method']} at epsilon {row['epsilon']:g}, seed {row['seed']}"
         for name in ("data", "model", "delta"):
@@ -60,9 +60,9 @@ def read_comparison(folder: Path) -> Comparison:
                 raise InputError(
                     f"{where}: {name} is {row[name]!r}, but inputs.json says {inputs[name]!r}; run it again."
                 )
-        if results.cell(row) in seen:
+        if results.cell(row) in occurred:
             raise InputError(f"{where} occurs twice, so it is unclear which row is right; merge folders with --merge.")
-        seen.add(results.cell(row))
+        occurred.add(results.cell(row))
         if row["method"] not in inputs["protectors"]:
             raise InputError(f"{where}: inputs.json does not say which protector ran; run it again.")
         certified = row["epsilon_certified"]
@@ -76,19 +76,19 @@ def read_comparison(folder: Path) -> Comparison:
 
 def read_all(folder: Path) -> list[Comparison]:
     """Every comparison in a folder of folders, by name; those of one data set must have the same table and splits."""
-    found = [read_comparison(path.parent) for path in sorted(folder.glob("*/results.csv"))]
-    if not found:
+    comparisons = [read_comparison(path.parent) for path in sorted(folder.glob("*/results.csv"))]
+    if not comparisons:
         raise InputError(f"{folder} holds no folder with a results.csv, so there is nothing to rank; name another.")
     first: dict[str, Comparison] = {}
-    for one in found:
-        other = first.setdefault(one.inputs["data"], one)
+    for comparison in comparisons:
+        earlier = first.setdefault(comparison.inputs["data"], comparison)
         for name in ("table_sha256", "splits_sha256"):
-            if one.inputs[name] != other.inputs[name]:
+            if comparison.inputs[name] != earlier.inputs[name]:
                 raise InputError(
-                    f"{one.folder} and {other.folder} differ in {name} of {one.inputs['data']}, so their scores are "
-                    "not of the same task; run one of them again."
+                    f"{comparison.folder} and {earlier.folder} differ in {name} of {comparison.inputs['data']}, so "
+                    "their scores are not of the same task; run one of them again."
                 )
-    return found
+    return comparisons
 
 
 def page(folder: Path, out: Path | None = None) -> str:
@@ -101,10 +101,10 @@ def page(folder: Path, out: Path | None = None) -> str:
     Raises:
       InputError: there is nothing to show, or a comparison must not be shown.
     """
-    found = read_all(folder)
+    comparisons = read_all(folder)
     groups: dict[tuple, list[Comparison]] = {}
-    for one in found:
-        groups.setdefault(one.group, []).append(one)
+    for comparison in comparisons:
+        groups.setdefault(comparison.group, []).append(comparison)
     parts = [
         "# Leaderboard",
         "<!-- no block is run: comparisons of minutes to hours each, whose results are committed -->",
@@ -117,8 +117,8 @@ def page(folder: Path, out: Path | None = None) -> str:
         "constants per budget meta-tuned like the learned ones; *learned*, a meta-trained protector; *oracle*, "
         "searched on the private rows themselves; *reference*, without privacy.",
     ]
-    if by_loss := _won(found, results.LOSS):
-        by_score = _won(found, None)
+    if by_loss := _won(comparisons, results.LOSS):
+        by_score = _won(comparisons, None)
         parts += [
             "## Learned protectors in every cell",
             "A cell is a data set, a model and a budget; the protector is the comparison's first method and never saw "
@@ -133,14 +133,14 @@ def page(folder: Path, out: Path | None = None) -> str:
             "The same cells by test accuracy, and by squared error where a number is predicted:",
             "\n".join(f"- {line}" for line in wins.totals(by_score)),
             "### By test loss",
-            markdown(*wins.lines(by_loss)),
+            markdown(*wins.table(by_loss)),
             "### By test accuracy, or squared error",
-            markdown(*wins.lines(by_score)),
+            markdown(*wins.table(by_score)),
         ]
     for (data, model, delta, adjacency), members in groups.items():
         parts += [f"## {data}, {model}, δ = {delta:g}, {adjacency} neighbours", *_standings(members, adjacency, out)]
     parts.append("## Runs")
-    parts += [_origin(one, out) for one in found]
+    parts += [_origin(comparison, out) for comparison in comparisons]
     return "\n\n".join(parts) + "\n"
 
 
@@ -157,61 +157,65 @@ class _Entry:
 def _standings(members: Sequence[Comparison], adjacency: str, out: Path | None) -> list[str]:
     """Table, marks and verdicts of the comparisons of one group."""
     entries, rows = {}, []
-    times = Counter(method for one in members for method in one.inputs["protectors"])
-    for one in members:
-        kinds = standings.kinds(one.rows, adjacency)
-        for row in one.rows:
+    times = Counter(method for comparison in members for method in comparison.inputs["protectors"])
+    for comparison in members:
+        kinds = standings.kinds(comparison.rows, adjacency)
+        for row in comparison.rows:
             method = row["method"]
-            label = f"{method} ({one.folder.name})" if times[method] > 1 else method
+            label = f"{method} ({comparison.folder.name})" if times[method] > 1 else method
             if label not in entries or not entries[label].accountant:
-                entries[label] = _Entry(method, kinds[method], row["accountant"], one.folder)
+                entries[label] = _Entry(method, kinds[method], row["accountant"], comparison.folder)
             rows.append(row | {"method": label})
     metric = results.metric_of(rows)
     means, values = results.by_method(rows, metric.column), results.by_seed(rows, metric.column)
-    private = {label: found for label, found in values.items() if entries[label].kind == "private"}
+    private = {label: scores for label, scores in values.items() if entries[label].kind == "private"}
     ranks = standings.mean_ranks(private, metric)
     epsilons = sorted({row["epsilon"] for row in rows})
-    lines = []
+    body = []
     for label in sorted(entries, key=lambda label: ranks.get(label, math.inf)):
         entry = entries[label]
         name = standings.marked(entry.method, entry.kind)
         shown = [name, standings.form(entry.method), entry.accountant or "–"]
         shown += [str(means[label].get(epsilon) or "–") for epsilon in epsilons]
         shown.append(f"{ranks[label]:.2f}" if label in ranks else "–")
-        lines.append([*shown, f"[{entry.folder.name}]({_link(entry.folder, out)}/summary.md)"])
+        body.append([*shown, f"[{entry.folder.name}]({_link(entry.folder, out)}/summary.md)"])
     header = ["method", "form", "accountant", *(f"ε = {epsilon:g}" for epsilon in epsilons), "mean rank", "run"]
     title = f"{metric.label.capitalize()}; {'higher' if metric.sign > 0 else 'lower'} is better."
     legend = standings.legend((entry.kind for entry in entries.values()), adjacency)
-    said = [f"- {verdict.sentence(metric)}" for verdict in standings.verdicts(private, metric)]
-    return [title, markdown(header, lines), *legend, "\n".join(said)]
+    verdicts = [f"- {verdict.sentence(metric)}" for verdict in standings.verdicts(private, metric)]
+    return [title, markdown(header, body), *legend, "\n".join(verdicts)]
 
 
-def _won(found: Sequence[Comparison], metric: Metric | None) -> list[wins.Win]:
+def _won(comparisons: Sequence[Comparison], metric: Metric | None) -> list[wins.Win]:
     """All cells by one metric; None for each comparison's own."""
-    return [cell for one in found for cell in wins.wins(one.rows, one.inputs["adjacency"], metric)]
+    return [
+        cell
+        for comparison in comparisons
+        for cell in wins.wins(comparison.rows, comparison.inputs["adjacency"], metric)
+    ]
 
 
 def _link(folder: Path, out: Path | None) -> str:
     return Path(os.path.relpath(folder, Path() if out is None else out.parent)).as_posix()
 
 
-def _origin(one: Comparison, out: Path | None) -> str:
+def _origin(comparison: Comparison, out: Path | None) -> str:
     """The provenance of a comparison: versions, digests, the folds that ran under their protectors' names, and the
     command that repeats it."""
-    versions = ", ".join(f"{name} {version}" for name, version in one.inputs["versions"].items())
-    said = [
-        f"### {one.folder.name}",
-        f"Files: [{one.folder.name}]({_link(one.folder, out)}). Versions: {versions or 'not recorded'}. Table "
-        f"`{one.inputs['table_sha256'][:16]}`, splits `{one.inputs['splits_sha256'][:16]}`.",
-        *([" ".join(held)] if (held := results.hold_outs(one.rows)) else []),
-        f"```bash\n{command(one)}\n```",
+    versions = ", ".join(f"{name} {version}" for name, version in comparison.inputs["versions"].items())
+    paragraphs = [
+        f"### {comparison.folder.name}",
+        f"Files: [{comparison.folder.name}]({_link(comparison.folder, out)}). Versions: {versions or 'not recorded'}. "
+        f"Table `{comparison.inputs['table_sha256'][:16]}`, splits `{comparison.inputs['splits_sha256'][:16]}`.",
+        *([" ".join(held)] if (held := results.hold_outs(comparison.rows)) else []),
+        f"```bash\n{command(comparison)}\n```",
     ]
-    return "\n\n".join(said)
+    return "\n\n".join(paragraphs)
 
 
-def command(one: Comparison) -> str:
+def command(comparison: Comparison) -> str:
     """The command line that repeats a comparison."""
-    rows, inputs = one.rows, one.inputs
+    rows, inputs = comparison.rows, comparison.inputs
     options = {
         "data": [inputs["data"]],
         "model": [inputs["model"]],
@@ -223,7 +227,7 @@ def command(one: Comparison) -> str:
         "accountant": [inputs["accountant"]] if inputs["accountant"] else [],
         "aux": [inputs["aux"]] if inputs["aux"] else [],
         **{name.replace("_", "-"): [f"{inputs[name]:g}"] for name in _PUBLIC if inputs.get(name)},
-        "out": [f"runs/{one.folder.name}"],
+        "out": [f"runs/{comparison.folder.name}"],
     }
     words = (f"--{name} {shlex.join(values)}" for name, values in options.items() if values)
     return f"l2p compare {' '.join(words)}"

@@ -52,7 +52,7 @@ class ComparedMethod:
       name: as it was asked for, suffixes included.
       accountant: "none" for no privacy at all; for METHOD:private, that of one run.
       protectors: by budget, or a sentence that says why there is none.
-      range: that a checkpoint was made for, if known.
+      range: that a checkpoint was made for; None if its card has none.
       sha256: of the checkpoint's file.
       start: f32[p], where runs start, or a sentence that says why they cannot; None for the model's own start.
       in_hindsight: whether its settings are searched on the private rows themselves.
@@ -80,7 +80,7 @@ class ComparedMethod:
         return self.accountant != "none"
 
     def starting_point(self, model: Model, num_features: int) -> np.ndarray:
-        """Where runs start, f32[p]; `InputError` if it has another size."""
+        """The params f32[p] that runs start from; `InputError` if they have another size."""
         if isinstance(self.start, str):
             raise InputError(self.start)
         params = np.asarray(model.init(num_features))
@@ -109,11 +109,11 @@ class ComparedMethod:
             return PreparedMethod(protector, unlimited(model, budget, self.division.num_private(rows), kind))
         if self.by_choice:
             return self._chosen(protector, budget, model, rows)
-        found = self._bounded(protector, budget, model, rows, kind)
+        prepared = self._bounded(protector, budget, model, rows, kind)
         if self.in_hindsight:
-            protector = hindsight.search(found.protector, found.setup, rows, start, self.division)
-            found = dataclasses.replace(self, control=None)._bounded(protector, budget, model, rows, kind)
-        return found
+            protector = hindsight.search(prepared.protector, prepared.setup, rows, start, self.division)
+            prepared = dataclasses.replace(self, control=None)._bounded(protector, budget, model, rows, kind)
+        return prepared
 
     def _bounded(
         self, protector: Protector, budget: Budget, model: Model, rows: Rows, kind: str | None
@@ -149,13 +149,13 @@ def find_method(
 
     Args:
       name: METHOD, with :pretrained, :projected and :oracle or :private behind it if asked for.
-      budgets: what is compared.
-      model: what is trained, or its name.
+      budgets: of the comparison.
+      model: to be trained, or its name.
       num_rows: N of a split.
-      accountant: the one asked for.
+      accountant: to use in place of the protector's own.
       aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected only these use it.
       avoid: data sets that a checkpoint must not be made from; a name stands for the first of its folds that is not.
-      auxiliary: what METHOD:pretrained and METHOD:projected take from that set; None for nothing.
+      auxiliary: start and directions from that set, for METHOD:pretrained and METHOD:projected; None for neither.
       division: which rows are public; where some are, METHOD:pretrained and METHOD:projected take these instead.
 
     Raises:
@@ -171,9 +171,9 @@ def find_method(
         )
     hand_designed = HAND_DESIGNED.get(str(base))
     paper = HAND_DESIGNED.get(base.base)
-    mine = budgets
+    own_budgets = budgets
     if paper is not None:  # a paper's form keeps the adjacency and accountant of its proof
-        mine = [paper.budget(budget) for budget in budgets]
+        own_budgets = [paper.budget(budget) for budget in budgets]
         accountant = paper.accountant or accountant
     takes = name.given_public
     from_split = takes and division.part is not None
@@ -182,49 +182,49 @@ def find_method(
         auxiliary, takes = None, False
     method = look_up(runs, model, None if takes else aux, avoid)
     auxiliary = auxiliary or Auxiliary()
-    found: dict[Budget, NamedProtector | str] = {}
-    for budget in mine:
+    protectors: dict[Budget, NamedProtector | str] = {}
+    for budget in own_budgets:
         try:
-            found[budget] = method.set_up(budget, accountant, num_rows)
+            protectors[budget] = method.set_up(budget, accountant, num_rows)
         except InputError as error:
             if hand_designed is None:
                 raise
-            found[budget] = str(error)
-    some = next((one for one in found.values() if isinstance(one, NamedProtector)), None)
-    chosen = (accountant or "") if some is None else some.accountant
-    if some is not None and "none" in some.protector.mechanisms:
+            protectors[budget] = str(error)
+    first = next((named for named in protectors.values() if isinstance(named, NamedProtector)), None)
+    chosen = (accountant or "") if first is None else first.accountant
+    if first is not None and "none" in first.protector.mechanisms:
         chosen = "none"
     if chosen == "none" and variants:
         raise InputError(
             f"{base} is not private, so there is nothing for {' and '.join(sorted(variants))} to change; leave it out."
         )
     if name.private:
-        found = {budget: _base_run(method, budget, num_rows, one) for budget, one in found.items()}
-        chosen = next((one.accountant for one in found.values() if isinstance(one, NamedProtector)), chosen)
+        protectors = {budget: _base_run(method, budget, num_rows, named) for budget, named in protectors.items()}
+        chosen = next((named.accountant for named in protectors.values() if isinstance(named, NamedProtector)), chosen)
     if name.projected and not from_split:
         if paper is None:
             raise InputError(
                 f"{base} is learned, so the directions in which it reads rows are fixed; leave out {PROJECTED}."
             )
-        found = {budget: _projected(str(base), one, auxiliary) for budget, one in found.items()}
+        protectors = {budget: _projected(str(base), named, auxiliary) for budget, named in protectors.items()}
     return ComparedMethod(
         str(name),
         chosen,
-        {budget: one if isinstance(one, str) else one.protector for budget, one in found.items()},
-        None if some is None else some.range,
-        None if some is None else some.sha256,
+        {budget: named if isinstance(named, str) else named.protector for budget, named in protectors.items()},
+        None if first is None else first.range,
+        None if first is None else first.sha256,
         auxiliary.start if name.pretrained else None,
         name.oracle,
         name.private,
-        None if some is None else some.control,
+        None if first is None else first.control,
         division,
-        None if some is None else some.hold_out,
+        None if first is None else first.hold_out,
     )
 
 
 def reads_public(name: MethodName, budget: Budget, model: Model) -> bool:
-    """Whether a method does not run without public rows. A paper's form is asked under the adjacency of its proof,
-    where alone it exists."""
+    """True if a method does not run without public rows. A paper's form is set up under the adjacency of its proof, the
+    only one that it has."""
     paper = HAND_DESIGNED.get(name.base)
     try:
         return resolve(MethodName(name.base), paper.budget(budget) if paper else budget, model).protector.needs_public

@@ -97,7 +97,7 @@ class SelectionPlan:
     @property
     def rho(self) -> float:
         """The zCDP that no run exceeds, score included, rounded up."""
-        limits = [one.limit / cast(float, one.accountant.per_rho) for one in (self.training, self.scoring)]
+        limits = [filter.limit / cast(float, filter.accountant.per_rho) for filter in (self.training, self.scoring)]
         return math.nextafter(math.fsum(limits), math.inf)
 
     @property
@@ -111,7 +111,7 @@ class SelectionPlan:
     def certify(self, traces: Sequence[tuple[Trace, Trace]]) -> float:
         """Epsilon at `budget.delta` of the best run, in float64.
 
-        From the caps on every run and its score, not from what was spent: the theorem covers all runs that might have
+        From the caps on every run and its score, not from their spending: the theorem covers all runs that might have
         been drawn.
 
         Raises:
@@ -188,8 +188,8 @@ def release(
     """
     if kind is not None:
         check_kind(kind)
-    lines, _ = checks.shape_of(data.private if isinstance(data, Task) else data)
-    num_rows = checks.number_of_rows(lines, num_rows, budget)
+    num_lines, _ = checks.shape_of(data.private if isinstance(data, Task) else data)
+    num_rows = checks.number_of_rows(num_lines, num_rows, budget)
     base = named.for_rows(num_rows)
     candidates = [dataclasses.replace(base, protector=protector) for protector in _candidates(base.protector)]
     options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
@@ -234,7 +234,7 @@ def admit_choice(
 
 
 def cost_in(ledger: Ledger, budget: Budget) -> Cost:
-    """What a release has to reserve; `InputError` if the ledger cannot count it."""
+    """The cost that a release has to reserve; `InputError` if the ledger cannot count it."""
     return cost_of_best(ledger, budget, LAW, base_rho(LAW, budget.epsilon, budget.delta))
 
 
@@ -266,13 +266,13 @@ def choose(
       plans: one per budget, of the same structure.
       divide: makes a seed's split.
     """
-    cells = [_of_seed(plans, rows, seed, start, divide) for seed in seeds]
+    by_seed = [_of_seed(plans, rows, seed, start, divide) for seed in seeds]
     nothing = _Run(start, 0, -math.inf, ([], []))
-    best = [[max(runs, key=lambda run: run.score, default=nothing) for runs in line] for line in cells]
+    best = [[max(runs, key=lambda run: run.score, default=nothing) for runs in by_budget] for by_budget in by_seed]
     return Chosen(
-        np.stack([[run.params for run in line] for line in best]),
-        np.array([[run.steps for run in line] for line in best]),
-        [[[run.trace for run in runs] for runs in line] for line in cells],
+        np.stack([[run.params for run in by_budget] for by_budget in best]),
+        np.array([[run.steps for run in by_budget] for by_budget in best]),
+        [[[run.trace for run in runs] for runs in by_budget] for by_budget in by_seed],
     )
 
 
@@ -281,11 +281,11 @@ def _of_seed(
 ) -> list[list[_Run]]:
     """The runs of each budget."""
     drawn = [draws(seed, plan.budget, len(plan.candidates)) for plan in plans]
-    planned = [(plan, *draw) for plan, some in zip(plans, drawn, strict=True) for draw in some]
+    planned = [(plan, *draw) for plan, plan_draws in zip(plans, drawn, strict=True) for draw in plan_draws]
     blocks = [planned[i : i + BLOCK] for i in range(0, len(planned), BLOCK)]
     runs = [run for block in blocks for run in _block(block, rows, seed, start, divide)]
-    ends = np.cumsum([len(some) for some in drawn])
-    return [runs[end - len(some) : end] for end, some in zip(ends, drawn, strict=True)]
+    ends = np.cumsum([len(plan_draws) for plan_draws in drawn])
+    return [runs[end - len(plan_draws) : end] for end, plan_draws in zip(ends, drawn, strict=True)]
 
 
 def _block(
@@ -300,7 +300,7 @@ def _block(
     protectors = [plan.candidates[candidate] for plan, candidate in zip(plans, candidates, strict=True)]
     trained = simulate(
         protectors,
-        [one.setups[0] for one in plans],
+        [plan.setups[0] for plan in plans],
         rows,
         [seed],
         start=start,
@@ -309,7 +309,7 @@ def _block(
     )
     scored = simulate(
         [Score()] * BLOCK,
-        [one.setups[1] for one in plans],
+        [plan.setups[1] for plan in plans],
         rows,
         [seed],
         start=trained.params,

@@ -1,4 +1,4 @@
-"""The public rows of a comparison: which rows of every split they are, and who may read them for nothing."""
+"""The public rows of a comparison: a part of every split, which some methods read for nothing."""
 
 import dataclasses
 import hashlib
@@ -23,14 +23,14 @@ _SEEDS = 4
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PublicPart:
-    """Which rows are public: rows of a file, or rows drawn from the training rows of every split.
+    """Choice of the public rows: those of a file, or rows drawn from the training rows of every split.
 
     Attributes:
       labels: of classes; None for numbers.
       share: of the training rows, or None for `per_class`.
       per_class: rows of each class, or None for `share`.
       shift: how far public rows are drawn away from private ones, in standard deviations; 0 draws them uniformly.
-      file: rows of a file, in place of all that.
+      file: rows of a file, in place of drawn ones.
     """
 
     labels: tuple[float, ...] | None
@@ -41,7 +41,7 @@ class PublicPart:
 
     @classmethod
     def of(cls, config: CompareConfig, model: Model, kind: str, file: Rows | None = None) -> "PublicPart":
-        """What a comparison asks for, with defaults for what it leaves out.
+        """The public part that a comparison asks for, with defaults for options that it leaves out.
 
         Raises:
           InputError: its options contradict each other, or do not make sense.
@@ -49,9 +49,9 @@ class PublicPart:
         labels = None if kind == "regression" else model.labels
         share, per_class, shift = config.public_share, config.public_per_class, config.public_shift
         if file is not None:
-            if given := [name for name in ("share", "per_class", "shift") if getattr(config, f"public_{name}")]:
+            if drawing := [name for name in ("share", "per_class", "shift") if getattr(config, f"public_{name}")]:
                 raise InputError(
-                    f"--public names the public rows, and --public-{given[0].replace('_', '-')} draws others; leave "
+                    f"--public names the public rows, and --public-{drawing[0].replace('_', '-')} draws others; leave "
                     "out one of the two."
                 )
             return cls(labels, file=file)
@@ -85,7 +85,7 @@ class PublicPart:
         return max(classes, 1, round((self.share or 0.0) * num_train))
 
     def chosen(self, train: Rows, seed: int) -> np.ndarray:
-        """Which training rows are public, i64[k]: fixed by the seed.
+        """Indices i64[k] of the training rows that are public, fixed by the seed.
 
         Rows are drawn without replacement, with probabilities that grow along a random direction of the features, by
         exp(shift * z) for rows that lie z standard deviations along it. For normally distributed features that moves
@@ -105,7 +105,7 @@ class PublicPart:
         if self.labels is not None:
             least = self.per_class or 1
             of_class = [ranked[y[ranked] == label][:least] for label in self.labels]
-            if any(len(found) < least for found in of_class):
+            if any(len(places) < least for places in of_class):
                 raise InputError(
                     f"a public part needs {least} rows of each class, and the training rows of seed {seed} lack them; "
                     "ask for fewer (--public-per-class), or name a file of public rows."
@@ -117,25 +117,25 @@ class PublicPart:
 
     def task(self, rows: Rows, seed: int) -> Task:
         """A seed's split with its public part; private rows that equal a public one are null, as in a release."""
-        whole = split(rows, seed)
-        private, public = whole.private, self.file
+        task = split(rows, seed)
+        private, public = task.private, self.file
         assert isinstance(private, Rows)
         if public is None:
             part = self.chosen(private, seed)
             public = _pick(private, part)
             private = _pick(private, np.setdiff1d(np.arange(len(private.y)), part))
-        return dataclasses.replace(whole, private=apart(private, public), public=public)
+        return dataclasses.replace(task, private=apart(private, public), public=public)
 
     def merged(self, rows: Rows, seed: int) -> Task:
         """The same rows, all of them private: rows drawn from the training rows stay there."""
-        whole = split(rows, seed)
+        task = split(rows, seed)
         if self.file is None:
-            return whole
-        both = jax.tree.map(lambda one, two: np.concatenate([one, two]), whole.private, self.file)
-        return dataclasses.replace(whole, private=both)
+            return task
+        both = jax.tree.map(lambda private, public: np.concatenate([private, public]), task.private, self.file)
+        return dataclasses.replace(task, private=both)
 
     def facts(self, rows: Rows) -> dict[str, Any]:
-        """What of it determines a comparison's numbers."""
+        """The facts of the public part that determine a comparison's numbers."""
         if self.file is not None:
             digest = (on_card(self.file) or {})["sha256"]
         else:
@@ -154,7 +154,7 @@ class PublicPart:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Division:
-    """How a method's rows are divided: into private and test rows, and public ones if it reads them.
+    """Division of a method's rows into private and test rows, and public ones if it reads them.
 
     Attributes:
       part: the comparison's public part; None without one.
@@ -172,13 +172,13 @@ class Division:
 
     def num_private(self, rows: Rows) -> int:
         """N of every seed's private rows."""
-        whole = train_size(rows)
+        num_train = train_size(rows)
         if self.part is None:
-            return whole
-        size, from_file = self.part.size(whole), self.part.file is not None
+            return num_train
+        size, from_file = self.part.size(num_train), self.part.file is not None
         if self.reads_public:
-            return whole if from_file else whole - size
-        return whole + size if from_file else whole
+            return num_train if from_file else num_train - size
+        return num_train + size if from_file else num_train
 
 
 #: Without public rows.

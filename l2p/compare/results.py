@@ -66,29 +66,28 @@ def cell(row: Row) -> Cell:
 
 
 def is_scored(row: Row) -> bool:
-    """Whether the row is from a run; otherwise its note says why there is none."""
+    """True if the row is from a run; otherwise its note says why there is none."""
     return row["train_loss"] is not None
 
 
-def note(hold_out: object | None, said: str) -> str:
-    """The note of a row: the checkpoint that stood for the protector of that name, in brackets, and what else there is
-    to say.
+def note(hold_out: object | None, text: str) -> str:
+    """The note of a row: in brackets the checkpoint that stood for the protector of that name, and then a text.
 
     >>> note("universal-fold-2, made without adult", "Far out."), note(None, "Far out.")
     ('[universal-fold-2, made without adult] Far out.', 'Far out.')
     """
-    return said if hold_out is None else f"[{hold_out}] {said}".strip()
+    return text if hold_out is None else f"[{hold_out}] {text}".strip()
 
 
 def split_note(text: str) -> tuple[str, str]:
-    """What was joined by `note`; the first is empty if no other checkpoint stood for the protector.
+    """The two parts that `note` joined; the first is empty if no other checkpoint stood for the protector.
 
     >>> split_note("[universal-fold-2, made without adult] Far out."), split_note("Far out.")
     (('universal-fold-2, made without adult', 'Far out.'), ('', 'Far out.'))
     """
-    found = re.fullmatch(r"(?:\[([^\]]*)\] ?)?(.*)", text, re.DOTALL)
-    assert found is not None
-    return found[1] or "", found[2]
+    match = re.fullmatch(r"(?:\[([^\]]*)\] ?)?(.*)", text, re.DOTALL)
+    assert match is not None
+    return match[1] or "", match[2]
 
 
 def hold_outs(rows: Iterable[Row]) -> list[str]:
@@ -97,8 +96,8 @@ def hold_outs(rows: Iterable[Row]) -> list[str]:
     >>> hold_outs([{"method": "universal", "data": "adult", "note": "[universal-fold-2, made without adult]"}] * 2)
     ['universal on adult: universal-fold-2, made without adult.']
     """
-    found = {(row["method"], row["data"]): held for row in rows if (held := split_note(row["note"])[0])}
-    return [f"{method} on {data}: {held}." for (method, data), held in found.items()]
+    stand_ins = {(row["method"], row["data"]): held for row in rows if (held := split_note(row["note"])[0])}
+    return [f"{method} on {data}: {held}." for (method, data), held in stand_ins.items()]
 
 
 def read(path: Path) -> list[Row]:
@@ -171,9 +170,9 @@ def by_seed(rows: Iterable[Row], metric: str) -> BySeed:
     """A metric by method, epsilon and seed; an empty cell has an entry without seeds."""
     values: BySeed = {}
     for row in rows:
-        found = values.setdefault(row["method"], {}).setdefault(row["epsilon"], {})
+        by_number = values.setdefault(row["method"], {}).setdefault(row["epsilon"], {})
         if row[metric] is not None:
-            found[row["seed"]] = row[metric]
+            by_number[row["seed"]] = row[metric]
     return values
 
 
@@ -185,26 +184,26 @@ def by_method(rows: Iterable[Row], metric: str) -> dict[str, dict[float, Estimat
 def against_first(rows: list[Row], metric: str) -> dict[str, dict[float, Estimate | None]]:
     """Mean over seeds of each method's metric minus the first method's at the same seed, by method and epsilon."""
     values = by_seed(rows, metric)
-    first, *others = values
-    return _estimates({method: _minus(values[method], values[first]) for method in others})
+    first, *rest = values
+    return _estimates({method: _minus(values[method], values[first]) for method in rest})
 
 
 def _minus(cells: dict[float, dict[int, float]], first: dict[float, dict[int, float]]) -> dict:
-    return {epsilon: difference(found, first.get(epsilon, {})) for epsilon, found in cells.items()}
+    return {epsilon: difference(seeds, first.get(epsilon, {})) for epsilon, seeds in cells.items()}
 
 
-def difference(found: Mapping[int, float], other: Mapping[int, float]) -> dict[int, float]:
+def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> dict[int, float]:
     """One method's values minus another's, at the seeds that both have; 0 where they differ only by rounding.
 
     >>> difference({0: 0.967, 1: 0.75}, {0: 0.96700006, 1: 0.5, 2: 0.7})
     {0: 0.0, 1: 0.25}
     """
-    both = {seed: (value, other[seed]) for seed, value in found.items() if seed in other}
+    both = {seed: (value, baseline[seed]) for seed, value in values.items() if seed in baseline}
     return {seed: 0.0 if abs(a - b) <= ROUNDING * abs(a) else a - b for seed, (a, b) in both.items()}
 
 
 def _estimates(values: BySeed) -> dict[str, dict[float, Estimate | None]]:
     return {
-        method: {epsilon: Estimate.of(found.values()) if found else None for epsilon, found in cells.items()}
+        method: {epsilon: Estimate.of(seeds.values()) if seeds else None for epsilon, seeds in cells.items()}
         for method, cells in values.items()
     }

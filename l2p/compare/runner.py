@@ -1,4 +1,4 @@
-"""Methods x budgets x seeds on one data set, scored outside any guarantee: what `l2p compare` runs."""
+"""Methods x budgets x seeds on one data set, scored outside any guarantee: the runs of `l2p compare`."""
 
 import contextlib
 import dataclasses
@@ -52,7 +52,7 @@ def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: S
 def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list[results.Row]:
     """Rows of results.csv, one per method, budget and seed; in an empty cell metrics are None and the note says why.
 
-    Cells that `config.out` already holds are kept, except empty ones. `seconds` is a method's time, compilation
+    Cells that `config.out` already holds stay, except empty ones. `seconds` is a method's time, compilation
     included, divided by its number of runs.
 
     Args:
@@ -73,23 +73,25 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
     config, rows = _with_methods(config), load_rows(config)
     methods = resolve_methods(config, rows)
     facts = _facts(config, rows)
-    found = _resume(config, facts, methods)
-    mine = cells.share(config, shard)
+    stored = _resume(config, facts, methods)
+    share = cells.share(config, shard)
     for method in methods:
-        asked = [(name, epsilon, seed) for name, epsilon in mine for seed in range(config.seeds) if name == method.name]
-        missing = [cell for cell in asked if cell not in found or not results.is_scored(found[cell].row)]
+        asked = [
+            (name, epsilon, seed) for name, epsilon in share for seed in range(config.seeds) if name == method.name
+        ]
+        missing = [cell for cell in asked if cell not in stored or not results.is_scored(stored[cell].row)]
         if missing:
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})
             fresh = {results.cell(row): row for row in scored_runs(method, budgets, seeds, rows, config)}
-            # Every budget was run at every seed; cells found before are kept unchanged.
+            # Every budget was run at every seed; cells from before stay unchanged.
             for cell in missing:
-                found[cell] = cells.Kept(fresh[cell], facts, method.sha256)
-                cells.write(config.out, found[cell])
+                stored[cell] = cells.StoredCell(fresh[cell], facts, method.sha256)
+                cells.write(config.out, stored[cell])
     if shard is None:
         return cells.finish(config, cells.read(config.out))
-    pairs = set(mine)
-    return [found[cell].row for cell in cells.wanted(config) if cell[:2] in pairs]
+    pairs = set(share)
+    return [stored[cell].row for cell in cells.wanted(config) if cell[:2] in pairs]
 
 
 def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.Row]:
@@ -107,19 +109,19 @@ def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.
     """
     _check(config)
     config = _with_methods(config)
-    found = cells.merge(folders, config.out)
-    facts = next(iter(found.values())).facts
+    stored = cells.merge(folders, config.out)
+    facts = next(iter(stored.values())).facts
     for name, value in _asked(config).items():
         if facts.get(name) != value:
             raise InputError(
                 f"these cells are of a comparison with {name} {facts.get(name)!r}, not {value!r}; ask for theirs, or "
                 "name other folders."
             )
-    return cells.finish(config, found)
+    return cells.finish(config, stored)
 
 
 def _with_methods(config: CompareConfig) -> CompareConfig:
-    """The comparison with its default methods if it names none; which are left out, and why, goes to standard error."""
+    """The comparison with its default methods if it names none; those left out, and why, go to standard error."""
     if config.methods:
         return config
     _check(config)
@@ -130,17 +132,17 @@ def _with_methods(config: CompareConfig) -> CompareConfig:
 
 def _resume(
     config: CompareConfig, facts: results.Row, methods: Sequence[ComparedMethod]
-) -> dict[results.Cell, cells.Kept]:
+) -> dict[results.Cell, cells.StoredCell]:
     """The cells in the folder, checked to be of this comparison and these methods."""
-    found = cells.read(config.out)
+    stored = cells.read(config.out)
     cells.claim(config.out, facts, versions())
-    known = {method.name: method for method in methods}
-    for cell, kept in found.items():
-        if cell[0] in known and results.is_scored(kept.row):
-            cells.check(config.out, kept, known[cell[0]].sha256, known[cell[0]].accountant)
+    by_name = {method.name: method for method in methods}
+    for cell, stored_cell in stored.items():
+        if cell[0] in by_name and results.is_scored(stored_cell.row):
+            cells.check_method(config.out, stored_cell, by_name[cell[0]].sha256, by_name[cell[0]].accountant)
         if not cells.path_of(config.out, cell).is_file():
-            cells.write(config.out, kept)
-    return found
+            cells.write(config.out, stored_cell)
+    return stored
 
 
 def _asked(config: CompareConfig) -> results.Row:
@@ -165,8 +167,8 @@ def _facts(config: CompareConfig, rows: Rows) -> results.Row:
 def _check(config: CompareConfig) -> None:
     plain_name(config.model)
     if config.accountant is not None and config.accountant not in run_names():
-        known = ", ".join(run_names())
-        raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {known}.")
+        options = ", ".join(run_names())
+        raise InputError(f"accountant {config.accountant!r} certifies none of these runs; choose one of {options}.")
     for name, values in {"methods": config.methods, "epsilon": config.epsilon}.items():
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:

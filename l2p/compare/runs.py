@@ -27,26 +27,28 @@ def scored_runs(
 ) -> list[results.Row]:
     """A row for every budget and seed; budgets that cannot be run or certified give empty cells."""
     model, kind = model_of(config), kind_of(config)
-    begun, prepared, done = time.perf_counter(), {}, []
+    begun, prepared, scored = time.perf_counter(), {}, []
     for budget in budgets:
         try:
             prepared[budget] = method.prepare(budget, model, rows, kind)
         except InputError as error:
-            done += [_row(config, method, budget, seed, {}, str(error)) for seed in seeds]
+            scored += [_row(config, method, budget, seed, {}, str(error)) for seed in seeds]
     for group in _alike(prepared):
         # Without privacy the budget makes no difference, so one run serves all.
         run = [prepared[budget] for budget in (group if method.is_private else group[:1])]
         start = method.starting_point(model, rows.x.shape[1])
-        plans = [one.selection for one in run if one.selection is not None]
+        plans = [entry.selection for entry in run if entry.selection is not None]
         try:
             method.check_public(run[0].protector, model, rows, kind, seeds)
             if plans:
                 outcome = private_choice.choose(plans, rows, seeds, start, method.division)
             else:
                 asked = {"start": start, "divide": method.division}
-                outcome = simulate([one.protector for one in run], [one.setup for one in run], rows, seeds, **asked)
+                outcome = simulate(
+                    [entry.protector for entry in run], [entry.setup for entry in run], rows, seeds, **asked
+                )
         except InputError as error:
-            done += [_row(config, method, budget, seed, {}, str(error)) for budget in group for seed in seeds]
+            scored += [_row(config, method, budget, seed, {}, str(error)) for budget in group for seed in seeds]
             continue
         seconds = {"seconds": round((time.perf_counter() - begun) / outcome.steps.size, 4)}
         for i, seed in enumerate(seeds):
@@ -58,17 +60,17 @@ def scored_runs(
                 j = k if method.is_private else 0
                 metrics = {name: float(values[j]) for name, values in scores.items()} | seconds
                 metrics |= {"test_auc": areas[j]}
-                done.append(_scored(config, method, budget, seed, metrics, prepared[budget], outcome, (i, j)))
+                scored.append(_scored(config, method, budget, seed, metrics, prepared[budget], outcome, (i, j)))
         begun = time.perf_counter()
-    return done
+    return scored
 
 
 def _alike(prepared: Mapping[Budget, PreparedMethod]) -> list[list[Budget]]:
     """Groups of budgets whose runs have the same structure and compile once (a method may take more steps at a larger
     budget)."""
     groups: dict[Any, list[Budget]] = {}
-    for budget, one in prepared.items():
-        leaves, tree = jax.tree.flatten((one.protector, one.setup))
+    for budget, method in prepared.items():
+        leaves, tree = jax.tree.flatten((method.protector, method.setup))
         groups.setdefault((tree, tuple(jnp.shape(leaf) for leaf in leaves)), []).append(budget)
     return list(groups.values())
 
@@ -89,17 +91,17 @@ def _scored(
     except RuntimeError as error:
         return _row(config, method, budget, seed, {}, str(error))
     # A search on the private rows themselves cannot be certified.
-    facts = {"steps": int(outcome.steps[place]), "epsilon_certified": math.inf if method.in_hindsight else certified}
-    return _row(config, method, budget, seed, metrics | facts, prepared.note)
+    figures = {"steps": int(outcome.steps[place]), "epsilon_certified": math.inf if method.in_hindsight else certified}
+    return _row(config, method, budget, seed, metrics | figures, prepared.note)
 
 
 def _row(
     config: CompareConfig, method: ComparedMethod, budget: Budget, seed: int, metrics: results.Row, note: str
 ) -> results.Row:
-    facts = {"data": config.data, "model": str(model_of(config)), "delta": config.delta, "epsilon": budget.epsilon}
+    settings = {"data": config.data, "model": str(model_of(config)), "delta": config.delta, "epsilon": budget.epsilon}
     names = {"method": method.name, "adjacency": str(budget.adjacency), "accountant": method.accountant, "seed": seed}
-    said = results.note(method.hold_out, note)
-    return dict.fromkeys(results.COLUMNS) | facts | names | metrics | {"note": said}
+    text = results.note(method.hold_out, note)
+    return dict.fromkeys(results.COLUMNS) | settings | names | metrics | {"note": text}
 
 
 def _certified(prepared: PreparedMethod, outcome: Outcome | private_choice.Chosen, place: tuple[int, int]) -> float:
@@ -115,7 +117,7 @@ def _certified(prepared: PreparedMethod, outcome: Outcome | private_choice.Chose
 def _areas(scores: jax.Array, test: Rows) -> list[float | None]:
     """The areas under the curve of class scores f32[k, n, K] of several runs; None where the test has one class."""
     counted = np.asarray(test.mask) > 0
-    return [area_under_curve(one, np.asarray(test.y)[counted]) for one in np.asarray(scores)[:, counted]]
+    return [area_under_curve(run_scores, np.asarray(test.y)[counted]) for run_scores in np.asarray(scores)[:, counted]]
 
 
 @partial(jax.jit, static_argnames=("model", "kind"))
@@ -123,13 +125,13 @@ def _scores(params: jax.Array, model: Model, train: Rows, test: Rows, kind: str)
     """Those of `results.METRICS` that a target of this kind has, each f32[k], of params f32[k, p]; for classes, their
     scores f32[k, n, K] on the test rows in place of `test_auc`."""
 
-    def one(params: jax.Array) -> dict[str, jax.Array]:
+    def scores_of(params: jax.Array) -> dict[str, jax.Array]:
         is_number = kind == "regression"
-        found = {
+        scores = {
             "test_mse" if is_number else "test_accuracy": score(params, model, test, kind),
             "train_loss": mean_loss(params, model, train),
             "test_loss": mean_loss(params, model, test),
         }
-        return found if is_number else found | {"class_scores": model.class_scores(params, test.x)}
+        return scores if is_number else scores | {"class_scores": model.class_scores(params, test.x)}
 
-    return jax.vmap(one)(params)
+    return jax.vmap(scores_of)(params)

@@ -1,4 +1,4 @@
-"""What a test says of a trained model, outside any guarantee."""
+"""Scores of a trained model on test rows, outside any guarantee."""
 
 import math
 from typing import Any
@@ -20,7 +20,7 @@ def metrics(params: jax.Array, model: Model, rows: Rows, kind: str, bounds: Inte
 
     Args:
       params: f32[p].
-      model: what was trained.
+      model: that was trained.
       rows: encoded as those that it was trained on.
       kind: of the target, as in `Model.kinds`.
       bounds: of a number to predict; errors are in its own units. Numbers outside count as the nearer bound, as they do
@@ -35,22 +35,22 @@ def metrics(params: jax.Array, model: Model, rows: Rows, kind: str, bounds: Inte
     >>> from l2p.models import Logistic
     >>> import jax.numpy as jnp
     >>> rows = Rows(jnp.array([[0.0], [1.0], [1.0]]), jnp.array([0.0, 1.0, 0.0]), jnp.ones(3))
-    >>> found = metrics(jnp.array([4.0, -4.0]), Logistic(), rows, "binary")
-    >>> [(name, round(found[name], 3)) for name in ("accuracy", "majority", "auc", "log_loss", "brier")]
+    >>> scores = metrics(jnp.array([4.0, -4.0]), Logistic(), rows, "binary")
+    >>> [(name, round(scores[name], 3)) for name in ("accuracy", "majority", "auc", "log_loss", "brier")]
     [('accuracy', 0.667), ('majority', 0.667), ('auc', 0.75), ('log_loss', 0.794), ('brier', 0.268)]
     """
     counted = np.asarray(rows.mask) > 0
     x, y = jnp.asarray(np.asarray(rows.x)[counted]), np.asarray(rows.y)[counted]
     loss = float(mean_loss(params, model, rows))
     if kind == "regression":
-        found = _of_numbers(np.asarray(model.predict(params, x), np.float64), y.astype(np.float64), bounds)
+        scores = _of_numbers(np.asarray(model.predict(params, x), np.float64), y.astype(np.float64), bounds)
     else:
-        found = _of_classes(np.asarray(model.classify(params, x)), np.asarray(model.class_scores(params, x)), y)
+        scores = _of_classes(np.asarray(model.classify(params, x)), np.asarray(model.class_scores(params, x)), y)
         # The loss of a model with probabilities is their log loss, without the clipping that libraries need.
         likely = model.gives_probabilities
-        brier = found.pop("brier")
-        found |= {"log_loss": loss if likely else None, "brier": brier if likely else None}
-    return {name: None if score is None or math.isnan(score) else score for name, score in found.items()} | {
+        brier = scores.pop("brier")
+        scores |= {"log_loss": loss if likely else None, "brier": brier if likely else None}
+    return {name: None if score is None or math.isnan(score) else score for name, score in scores.items()} | {
         "test_loss": loss
     }
 
@@ -77,8 +77,8 @@ def _of_numbers(predicted: np.ndarray, y: np.ndarray, bounds: Interval) -> dict[
 
 
 def area_under_curve(scores: np.ndarray, y: np.ndarray) -> float | None:
-    """Area under the ROC curve of class scores f[n, K] for labels f[n]: how often a row of a class is ranked above a
-    row of none, ties half.
+    """Area under the ROC curve of class scores f[n, K] for labels f[n]: the share of pairs in which a row of a class is
+    ranked above a row of another class, ties half.
 
     Two classes: of the second. More: one against the rest, the mean over the classes that `y` has. None where `y` has
     one class, NaN where a score is.
@@ -88,10 +88,10 @@ def area_under_curve(scores: np.ndarray, y: np.ndarray) -> float | None:
     """
     from sklearn.metrics import roc_auc_score
 
-    there = np.unique(y)
-    if len(there) < 2:
+    classes = np.unique(y)
+    if len(classes) < 2:
         return None
     if not np.isfinite(scores).all():
         return math.nan
-    wanted = [1] if scores.shape[1] == 2 else there.astype(int)
-    return float(np.mean([roc_auc_score(y == one, scores[:, one]) for one in wanted]))
+    wanted = [1] if scores.shape[1] == 2 else classes.astype(int)
+    return float(np.mean([roc_auc_score(y == label, scores[:, label]) for label in wanted]))

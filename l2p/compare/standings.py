@@ -1,4 +1,4 @@
-"""Ranks the competing methods: how often each is best, and whether the best one's lead is more than chance."""
+"""Ranks of the competing methods: times that each is best, and whether the best one's lead is more than chance."""
 
 import dataclasses
 import math
@@ -23,9 +23,9 @@ def kinds(rows: Iterable[Row], adjacency: str) -> dict[str, str]:
 
     Args:
       rows: of results.csv.
-      adjacency: the requested one.
+      adjacency: of the comparison.
     """
-    found = {}
+    roles = {}
     for row in rows:
         if row["accountant"] == "none":
             kind = "reference"
@@ -33,8 +33,8 @@ def kinds(rows: Iterable[Row], adjacency: str) -> dict[str, str]:
             kind = "oracle"
         else:
             kind = "private" if row["adjacency"] == adjacency else "paper"
-        found[row["method"]] = kind
-    return found
+        roles[row["method"]] = kind
+    return roles
 
 
 def form(method: str) -> str:
@@ -62,10 +62,10 @@ def marked(method: str, kind: str) -> str:
     return f"{method} {MARKS[kind]}" if kind in MARKS else method
 
 
-def legend(found: Iterable[str], adjacency: str) -> list[str]:
+def legend(roles: Iterable[str], adjacency: str) -> list[str]:
     """The meaning of the marks of these roles."""
-    there = set(found)
-    return [f"{MARKS[kind]} {LEGEND[kind].format(adjacency=adjacency)}." for kind in MARKS if kind in there]
+    present = set(roles)
+    return [f"{MARKS[kind]} {LEGEND[kind].format(adjacency=adjacency)}." for kind in MARKS if kind in present]
 
 
 def sign_test(won: int, lost: int) -> float:
@@ -81,15 +81,15 @@ def sign_test(won: int, lost: int) -> float:
 def share_won(rows: list[Row], metric: Metric) -> dict[str, dict[float, str | None]]:
     """Share of seeds on which a method beats the first one, and the sign test's p-value, by method and epsilon."""
     values = by_seed(rows, metric.column)
-    first, *others = values
+    first, *rest = values
     return {
-        method: {epsilon: _share(found, values[first].get(epsilon, {}), metric) for epsilon, found in cells.items()}
-        for method, cells in ((method, values[method]) for method in others)
+        method: {epsilon: _share(seeds, values[first].get(epsilon, {}), metric) for epsilon, seeds in cells.items()}
+        for method, cells in ((method, values[method]) for method in rest)
     }
 
 
-def _share(found: Mapping[int, float], first: Mapping[int, float], metric: Metric) -> str | None:
-    gains = [metric.sign * value for value in difference(found, first).values()]
+def _share(values: Mapping[int, float], first: Mapping[int, float], metric: Metric) -> str | None:
+    gains = [metric.sign * value for value in difference(values, first).values()]
     if not gains:
         return None
     won, lost = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
@@ -101,11 +101,11 @@ def times_best(values: BySeed, metric: Metric) -> dict[str, dict[float, str | No
     epsilons = sorted({epsilon for cells in values.values() for epsilon in cells})
     counts: dict[str, dict[float, str | None]] = {method: dict.fromkeys(cells) for method, cells in values.items()}
     for epsilon in epsilons:
-        there = {method: cells[epsilon] for method, cells in values.items() if cells.get(epsilon)}
-        seeds = set.intersection(*(set(found) for found in there.values())) if there else set()
-        total = dict.fromkeys(there, 0.0)
+        scored = {method: cells[epsilon] for method, cells in values.items() if cells.get(epsilon)}
+        seeds = set.intersection(*(set(cell) for cell in scored.values())) if scored else set()
+        total = dict.fromkeys(scored, 0.0)
         for seed in seeds:
-            scores = {method: metric.sign * found[seed] for method, found in there.items()}
+            scores = {method: metric.sign * cell[seed] for method, cell in scored.items()}
             level = [method for method, score in scores.items() if score == max(scores.values())]
             for method in level:
                 total[method] += 1.0 / len(level)
@@ -135,36 +135,36 @@ class Verdict:
     level: tuple[str, ...]
 
     def sentence(self, metric: Metric) -> str:
-        """A sentence that says so."""
-        said = f"At ε = {self.epsilon:g}, {self.best} has the best {metric.label} of the private methods, {self.score}"
+        """The verdict as a sentence."""
+        text = f"At ε = {self.epsilon:g}, {self.best} has the best {metric.label} of the private methods, {self.score}"
         if self.lead is None:
-            return f"{said}; no other was scored."
-        said += f"; its lead over {self.second}, the next, is {self.lead} by seed"
+            return f"{text}; no other was scored."
+        text += f"; its lead over {self.second}, the next, is {self.lead} by seed"
         if math.isnan(self.lead.error):
-            return f"{said}, from one seed, which says nothing of chance."
+            return f"{text}, from one seed, which says nothing of chance."
         if not self.level:
-            return f"{said}, more than two standard errors."
+            return f"{text}, more than two standard errors."
         if self.level == (self.second,):
-            return f"{said}, not more than two standard errors: the two are level."
-        return f"{said}; not more than two standard errors behind are {', '.join(self.level)}."
+            return f"{text}, not more than two standard errors: the two are level."
+        return f"{text}; not more than two standard errors behind are {', '.join(self.level)}."
 
 
 def verdicts(values: BySeed, metric: Metric) -> list[Verdict]:
     """The best of these methods at every epsilon at which any was scored."""
     epsilons = sorted({epsilon for cells in values.values() for epsilon in cells})
-    there = {
+    by_epsilon = {
         epsilon: {method: cells[epsilon] for method, cells in values.items() if cells.get(epsilon)}
         for epsilon in epsilons
     }
-    return [_verdict(epsilon, found, metric) for epsilon, found in there.items() if found]
+    return [_verdict(epsilon, scores, metric) for epsilon, scores in by_epsilon.items() if scores]
 
 
-def _verdict(epsilon: float, found: Mapping[str, Mapping[int, float]], metric: Metric) -> Verdict:
-    means = {method: Estimate.of(seeds.values()) for method, seeds in found.items()}
-    best, *others = sorted(means, key=lambda method: badness(means[method].mean, metric))
+def _verdict(epsilon: float, scores: Mapping[str, Mapping[int, float]], metric: Metric) -> Verdict:
+    means = {method: Estimate.of(seeds.values()) for method, seeds in scores.items()}
+    best, *rest = sorted(means, key=lambda method: badness(means[method].mean, metric))
     leads = {}
-    for method in others:
-        gains = [metric.sign * gain for gain in difference(found[best], found[method]).values()]
+    for method in rest:
+        gains = [metric.sign * gain for gain in difference(scores[best], scores[method]).values()]
         if gains and not math.isnan(sum(gains)):  # a method that diverged does not compete
             leads[method] = Estimate.of(gains)
     level = tuple(method for method, lead in leads.items() if not lead.mean > 2.0 * lead.error)
@@ -187,13 +187,13 @@ def mean_ranks(values: BySeed, metric: Metric) -> dict[str, float]:
             if cells.get(epsilon)
         }
         for method, score in scores.items():
-            better = sum(other < score for other in scores.values())
-            level = sum(other == score for other in scores.values())
+            better = sum(rival < score for rival in scores.values())
+            level = sum(rival == score for rival in scores.values())
             ranks.setdefault(method, []).append(better + (level + 1) / 2)
-    return {method: sum(found) / len(found) for method, found in ranks.items()}
+    return {method: sum(of_method) / len(of_method) for method, of_method in ranks.items()}
 
 
 def competing(rows: Sequence[Row], adjacency: str, metric: Metric) -> BySeed:
     """The metric of the methods that compete, by method, epsilon and seed."""
-    found = kinds(rows, adjacency)
-    return by_seed([row for row in rows if found[row["method"]] == "private"], metric.column)
+    roles = kinds(rows, adjacency)
+    return by_seed([row for row in rows if roles[row["method"]] == "private"], metric.column)

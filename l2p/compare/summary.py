@@ -29,7 +29,8 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
     verdicts = [verdict.sentence(metric) for verdict in standings.verdicts(private, metric)]
     tables, printed = _tables(rows, metric, private)
     tables = {
-        title: {standings.marked(m, kinds[m]): found for m, found in cells.items()} for title, cells in tables.items()
+        title: {standings.marked(m, kinds[m]): estimates for m, estimates in cells.items()}
+        for title, cells in tables.items()
     }
     for title in printed:
         Console().print(_rich(title, tables[title]))
@@ -50,21 +51,21 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
 def _notes(rows: list[results.Row]) -> list[str]:
     """The notes of rows, each once, with its methods and budgets, without those on hold-outs.
 
-    >>> said = {"note": "Far out.", "epsilon": 0.1}
-    >>> _notes([{"method": "agd"} | said, {"method": "paper"} | said, {"method": "sgd", "note": "", "epsilon": 1.0}])
+    >>> row = {"note": "Far out.", "epsilon": 0.1}
+    >>> _notes([{"method": "agd"} | row, {"method": "paper"} | row, {"method": "sgd", "note": "", "epsilon": 1.0}])
     ['agd, paper at epsilon 0.1: Far out.']
     """
     epsilons: dict[tuple[str, str], set[float]] = {}
     for row in rows:
-        _, said = results.split_note(row["note"])
-        if said:
-            epsilons.setdefault((said, row["method"]), set()).add(row["epsilon"])
+        _, note = results.split_note(row["note"])
+        if note:
+            epsilons.setdefault((note, row["method"]), set()).add(row["epsilon"])
     methods: dict[tuple[str, tuple[float, ...]], list[str]] = {}
-    for (note, method), found in sorted(epsilons.items()):
-        methods.setdefault((note, tuple(sorted(found))), []).append(method)
+    for (note, method), budgets in sorted(epsilons.items()):
+        methods.setdefault((note, tuple(sorted(budgets))), []).append(method)
     return [
-        f"{', '.join(names)} at epsilon {', '.join(f'{epsilon:g}' for epsilon in found)}: {note}"
-        for (note, found), names in sorted(methods.items(), key=lambda item: (item[1], item[0][1]))
+        f"{', '.join(names)} at epsilon {', '.join(f'{epsilon:g}' for epsilon in budgets)}: {note}"
+        for (note, budgets), names in sorted(methods.items(), key=lambda item: (item[1], item[0][1]))
     ]
 
 
@@ -75,13 +76,13 @@ def _tables(
     label = metric.label.capitalize()
     means = f"{label} (mean ± standard error)"
     tables: dict[str, Cells] = {means: results.by_method(rows, metric.column)}
-    others = {"train_loss": f"Train {_loss(rows)}", "test_loss": f"Test {_loss(rows)}"}
+    losses = {"train_loss": f"Train {_loss(rows)}", "test_loss": f"Test {_loss(rows)}"}
     if any(row[results.AUC.column] is not None for row in rows):  # older results have none
-        others[results.AUC.column] = "Test AUC"
-    tables |= {f"{title} (mean ± standard error)": results.by_method(rows, name) for name, title in others.items()}
+        losses[results.AUC.column] = "Test AUC"
+    tables |= {f"{title} (mean ± standard error)": results.by_method(rows, name) for name, title in losses.items()}
     printed = [means]
-    first, *others = tables[means]
-    if others:
+    first, *rest = tables[means]
+    if rest:
         paired = f"{label} minus that of {first}, by seed (mean ± standard error)"
         tables[paired] = results.against_first(rows, metric.column)
         won = f"Share of seeds on which a method beats {first} (ties count half; p of a two-sided sign test)"
@@ -95,28 +96,30 @@ def _tables(
 
 
 def _loss(rows: Sequence[results.Row]) -> str:
-    """What the model's loss is called."""
+    """The name of the model's loss."""
     return "log loss" if find_model(rows[0]["model"]).gives_probabilities else "loss"
 
 
-def _lines(cells: Cells) -> tuple[list[str], list[list[str]]]:
-    """Header and lines of a table: methods down, epsilons across."""
-    epsilons = sorted({epsilon for found in cells.values() for epsilon in found})
-    lines = [[method, *(str(found.get(epsilon) or "–") for epsilon in epsilons)] for method, found in cells.items()]
-    return ["method", *(f"ε = {epsilon:g}" for epsilon in epsilons)], lines
+def _header_and_body(cells: Cells) -> tuple[list[str], list[list[str]]]:
+    """Header and body of a table: methods down, epsilons across."""
+    epsilons = sorted({epsilon for estimates in cells.values() for epsilon in estimates})
+    body = [
+        [method, *(str(estimates.get(epsilon) or "–") for epsilon in epsilons)] for method, estimates in cells.items()
+    ]
+    return ["method", *(f"ε = {epsilon:g}" for epsilon in epsilons)], body
 
 
 def _rich(title: str, cells: Cells) -> Table:
-    header, lines = _lines(cells)
+    header, body = _header_and_body(cells)
     table = Table(*header, title=title)
-    for line in lines:
+    for line in body:
         table.add_row(*line)
     return table
 
 
-def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     """A table as Markdown writes it."""
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *lines])
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *body])
 
 
 def _write(
@@ -137,7 +140,7 @@ def _write(
     if verdicts:
         parts += ["## Who wins", "\n".join(f"- {line}" for line in verdicts)]
     for title, cells in tables.items():
-        parts += [f"## {title}", markdown(*_lines(cells))]
+        parts += [f"## {title}", markdown(*_header_and_body(cells))]
     parts += [" ".join(legend)] if legend else []
     if notes:
         parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]

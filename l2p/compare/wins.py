@@ -1,4 +1,4 @@
-"""The win table: in how many cells a learned protector beats the best hand-designed method, and its own control.
+"""The win table: numbers of cells in which a learned protector beats the best hand-designed method, and its control.
 
 A cell is a data set, a model and a budget. A comparison is included if its first method is learned and a control is
 among the others; the protector is compared with the first control.
@@ -45,8 +45,9 @@ class Win:
 
 
 def verdict(lead: Estimate) -> str:
-    """Whether a lead exceeds two standard errors, which a single seed cannot tell. "same" if no run differs: the
-    protector's control ran instead of it, or its networks output zero.
+    """Verdict on a lead: "better" or "worse" beyond two standard errors, else "level", as for a single seed.
+
+    "same" if no run differs: the protector's control ran instead of it, or its networks output zero.
 
     >>> [verdict(Estimate(mean, 0.01)) for mean in (0.03, 0.02, -0.03)], verdict(Estimate(0.0, 0.0))
     (['better', 'level', 'worse'], 'same')
@@ -73,23 +74,23 @@ def wins(rows: Sequence[Row], adjacency: str, metric: Metric | None = None) -> l
     metric = metric or results.metric_of(rows)
     kinds, values = standings.kinds(rows, adjacency), results.by_seed(rows, metric.column)
     ours = values[methods[0]]
-    found = []
+    cells = []
     for epsilon in sorted(ours):
-        there = {
+        scored = {
             method: values[method][epsilon]
             for method in methods[1:]
             if values[method].get(epsilon) and kinds[method] in ("private", "oracle")
         }
         groups = {
-            OPPONENTS[0]: best(rivals(there, methods[0]), there, metric),
-            OPPONENTS[1]: next((m for m in there if forms[m] == "control"), None),
-            OPPONENTS[2]: best([m for m in there if forms[m] == "oracle"], there, metric),
+            OPPONENTS[0]: best(rivals(scored, methods[0]), scored, metric),
+            OPPONENTS[1]: next((m for m in scored if forms[m] == "control"), None),
+            OPPONENTS[2]: best([m for m in scored if forms[m] == "oracle"], scored, metric),
         }
         opponents = {name: method for name, method in groups.items() if method is not None}
-        leads = {name: lead_over(ours[epsilon], there[method], metric) for name, method in opponents.items()}
+        leads = {name: lead_over(ours[epsilon], scored[method], metric) for name, method in opponents.items()}
         if ours[epsilon] and leads:
-            found.append(Win(rows[0]["data"], rows[0]["model"], epsilon, methods[0], opponents, leads))
-    return found
+            cells.append(Win(rows[0]["data"], rows[0]["model"], epsilon, methods[0], opponents, leads))
+    return cells
 
 
 def rivals(methods: Iterable[str], protector: str) -> list[str]:
@@ -114,12 +115,12 @@ def best(methods: Iterable[str], values: Mapping[str, Mapping[int, float]], metr
 
 
 def lead_over(ours: Mapping[int, float], theirs: Mapping[int, float], metric: Metric) -> Estimate:
-    """By how much `ours` is better, paired by seed."""
+    """The lead of `ours`, paired by seed, positive where it is better."""
     return Estimate.of(metric.sign * value for value in results.difference(ours, theirs).values())
 
 
-def lines(cells: Sequence[Win]) -> tuple[list[str], list[list[str]]]:
-    """Header and lines of the table: leads in the metric's unit, each with its verdict."""
+def table(cells: Sequence[Win]) -> tuple[list[str], list[list[str]]]:
+    """Header and body of the table: leads in the metric's unit, each with its verdict."""
     header = ["data", "model", "ε", "protector", *(f"over {name}" for name in OPPONENTS)]
     body = []
     for cell in cells:
@@ -133,14 +134,14 @@ def lines(cells: Sequence[Win]) -> tuple[list[str], list[list[str]]]:
 
 def totals(cells: Sequence[Win]) -> list[str]:
     """A sentence for each opponent: in how many cells the protector is better, level and worse."""
-    said = []
+    sentences = []
     for name in OPPONENTS:
         counts = Counter(verdict(cell.leads[name]) for cell in cells if name in cell.leads)
         if num := sum(counts.values()):
             shown = [word for word in VERDICTS if word != SAME or counts[word]]
             shares = ", ".join(f"{word} in {counts[word]} ({counts[word] / num:.0%})" for word in shown)
-            said.append(f"Against {name}, of {num} cells: {shares}.")
-    return said
+            sentences.append(f"Against {name}, of {num} cells: {shares}.")
+    return sentences
 
 
 def headline(rows: Sequence[Row], adjacency: str) -> list[str]:

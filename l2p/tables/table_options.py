@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How the text of tables is written, where they do not tell, and which columns are left out."""
+    """Layout of tables of text, as far as the text does not show it, and the columns to leave out."""
 
     separator: str | None = None
     """The character between cells, `tab` for a tab; default the one that the first line has most of."""
     header: bool = True
-    """Whether the first line names the columns."""
+    """Take the names of the columns from the first line."""
     columns: str | None = None
     """Names of the columns, separated by commas, for a table without a header."""
     encoding: str | None = None

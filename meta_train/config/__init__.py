@@ -30,17 +30,17 @@ KINDS: tuple[type[MetaConfig], ...] = (
 )
 
 
-def from_fields(given: Mapping[str, Any], path: Path) -> MetaConfig:
+def from_fields(flat: Mapping[str, Any], path: Path) -> MetaConfig:
     """The config of flat fields, which were read from a file.
 
     Raises:
       InputError: there is no such kind; or a field is unknown, missing or of the wrong type, or has a value that cannot
         be run.
     """
-    named = given.get(KIND, KINDS[0].kind)
+    named = flat.get(KIND, KINDS[0].kind)
     kind = next((kind for kind in KINDS if kind.kind == named), None)
     if kind is None:
-        known = ", ".join(kind.kind for kind in KINDS)
-        raise InputError(f"in {path}, {KIND} is {named!r}, which is unknown; choose one of {known}.")
-    values = {name: value for name, value in given.items() if name != KIND}
+        kinds = ", ".join(kind.kind for kind in KINDS)
+        raise InputError(f"in {path}, {KIND} is {named!r}, which is unknown; choose one of {kinds}.")
+    values = {name: value for name, value in flat.items() if name != KIND}
     return kind.from_flat(checked(values, fields.types_of(kind), path))

@@ -1,5 +1,5 @@
-"""A training as a config describes it: everything that decides its outcome, in parts that are handed to what needs
-them. A kind of training is a class that says which parts it has."""
+"""A training as a config describes it: everything that decides its outcome, in parts. A kind of training is a class
+that says which parts it has."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ class MetaConfig:
 
     Attributes:
       name: name of the checkpoint it makes.
-      start: what is trained.
+      start: the protector that is trained.
       tasks: that it is trained on.
-      learner: how outer steps learn.
-      outer: how many there are.
+      learner: of the outer steps.
+      outer: number of steps, and seed.
       simulated: budgets of runs.
-      judging: what it is judged by.
+      judging: held-out tasks.
     """
 
     kind: ClassVar[str]
@@ -54,7 +54,7 @@ class MetaConfig:
 
     @property
     def _fewest_shapes(self) -> int:
-        """How many shapes the source and model with the fewest has."""
+        """The number of shapes of the source and model with the fewest."""
         kinds = [(shape.source, shape.model) for shape in set(self.shapes)]
         return min(map(kinds.count, kinds))
 
@@ -65,33 +65,33 @@ class MetaConfig:
 
     @property
     def selects(self) -> bool:
-        """Whether what ships is what scored best on held-out tasks, and not what came out last."""
+        """True if the protector that scored best on held-out tasks ships, and not the last one."""
         return True
 
     @classmethod
-    def of(cls, name: str, protector: str, **given: Any) -> Self:
-        """A training of this kind; flat fields that are not given have their defaults.
+    def of(cls, name: str, protector: str, **values: Any) -> Self:
+        """A training of this kind; flat fields without a value have their defaults.
 
         Raises:
           InputError: a field is not of this kind, is missing, or has a value that cannot be run.
         """
-        return cls.from_flat({"name": name, "protector": protector, **given})
+        return cls.from_flat({"name": name, "protector": protector, **values})
 
     @classmethod
-    def from_flat(cls, given: Mapping[str, Any]) -> Self:
+    def from_flat(cls, values: Mapping[str, Any]) -> Self:
         """A training of this kind from its flat fields.
 
         Raises:
           InputError: as of `of`.
         """
-        known = fields.types_of(cls)
-        if unknown := [name for name in given if name not in known]:
+        types = fields.types_of(cls)
+        if unknown := [name for name in values if name not in types]:
             raise InputError(
-                f"a training of kind {cls.kind!r} has no {', '.join(unknown)}; choose among {', '.join(known)}."
+                f"a training of kind {cls.kind!r} has no {', '.join(unknown)}; choose among {', '.join(types)}."
             )
-        if missing := [name for name in fields.required(cls) if name not in given]:
+        if missing := [name for name in fields.required(cls) if name not in values]:
             raise InputError(f"a training of kind {cls.kind!r} needs {', '.join(missing)}; say what.")
-        return fields.build(cls, given)
+        return fields.build(cls, values)
 
     def but(self, **changes: Any) -> Self:
         """The same with other values of some flat fields."""

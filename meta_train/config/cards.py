@@ -19,19 +19,19 @@ from meta_train.config.kinds.plain import Plain
 
 def on_card(card: Mapping[str, Any]) -> MetaConfig:
     """The config on a checkpoint card; `InputError` if it cannot be run."""
-    given, path = card["config"], Path(str(card["name"]))
-    if KIND in given:
-        return from_fields(given, path)
-    kind = _kind_of(given)
-    values = {name: value for name, value in given.items() if name in fields.types_of(kind) and name != "unroll"}
+    config, path = card["config"], Path(str(card["name"]))
+    if KIND in config:
+        return from_fields(config, path)
+    kind = _kind_of(config)
+    values = {name: value for name, value in config.items() if name in fields.types_of(kind) and name != "unroll"}
     return from_fields(values | {KIND: kind.kind}, path)
 
 
-def _kind_of(given: Mapping[str, Any]) -> type[MetaConfig]:
-    if given.get("sources") is not None:
-        return Addition if given.get("tunes") in ("wide", "line") else EveryModel
-    if given.get("constraint", "share") != "share":
+def _kind_of(config: Mapping[str, Any]) -> type[MetaConfig]:
+    if config.get("sources") is not None:
+        return Addition if config.get("tunes") in ("wide", "line") else EveryModel
+    if config.get("constraint", "share") != "share":
         return Constrained
-    if given.get("fresh_rows"):
+    if config.get("fresh_rows"):
         return ClassPairs
-    return {"both": Comparison, "search": Search}.get(str(given.get("method")), Plain)
+    return {"both": Comparison, "search": Search}.get(str(config.get("method")), Plain)

@@ -7,7 +7,7 @@ from l2p.base.errors import InputError
 
 
 def refuse(part: Any, field: str, why: str) -> Never:
-    """Refuse what a part of a config has in a field."""
+    """Refuse the value of a field in a part of a config; `InputError`."""
     raise InputError(f"{field} is {getattr(part, field)!r}, but {why}.")
 
 
@@ -18,7 +18,7 @@ def check_choice(part: Any, field: str, allowed: tuple[str, ...]) -> None:
 
 
 def check_counts(part: Any, *fields: str, unit: int = 1) -> None:
-    """Refuse what is no positive multiple of `unit`; None is no count, and passes. `InputError`."""
+    """Refuse counts that are no positive multiples of `unit`; None passes. `InputError`."""
     for field in fields:
         count = getattr(part, field)
         if count is not None and (not isinstance(count, int) or count < 1 or count % unit):
@@ -26,7 +26,7 @@ def check_counts(part: Any, *fields: str, unit: int = 1) -> None:
 
 
 def check_positive(part: Any, *fields: str) -> None:
-    """Refuse what is no finite number above 0; None passes. `InputError`."""
+    """Refuse numbers that are not finite or not above 0; None passes. `InputError`."""
     for field in fields:
         number = getattr(part, field)
         if number is not None and not 0 < number < math.inf:

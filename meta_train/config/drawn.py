@@ -14,15 +14,15 @@ from meta_train.tasks.family import Family
 from meta_train.tasks.reference import RIDGE
 from meta_train.tasks.sources import class_counts, kind_of, parts_of
 
-#: What a config adds to excess losses unless it says otherwise: on a logarithmic scale above it, every budget has equal
-#: weight. Scores also add it to the excess loss at the start, which they divide by.
+#: Default addition to excess losses: on a logarithmic scale above it, every budget has equal weight. Scores also add it
+#: to the excess loss at the start, which they divide by.
 EXCESS_FLOOR = 0.02
 #: At either end of the range of budgets, the share of tasks that is scored on fresh rows: all.
 ALL_FRESH = (1.0, 1.0)
 
 
 class Shape(NamedTuple):
-    """What the tasks of an outer step have in common, for which the step is compiled.
+    """The common shape of an outer step's tasks, for which the step is compiled.
 
     Attributes:
       num_features: None for the table's own columns.
@@ -56,10 +56,10 @@ class Tasks(abc.ABC):
     log_signal: tuple[float, float] = (0.7, 8.7)
     excess_floor: float = EXCESS_FLOOR
     ridge: float = RIDGE
-    #: What only some kinds of tasks say, below.
+    #: Fields that only some kinds of tasks let a config set.
     fresh_shares: tuple[float, float] | None = dataclasses.field(default=None, init=False)
     directions: int | None = dataclasses.field(default=None, init=False)
-    #: Whether tables of more classes than a model has lend it some of them.
+    #: True if tables of more classes than a model has lend it some of them.
     lends: ClassVar[bool] = False
 
     def __post_init__(self):
@@ -81,7 +81,7 @@ class Tasks(abc.ABC):
 
     @abc.abstractmethod
     def open(self) -> Callable[[Shape], tuple[Family, Family]]:
-        """What gives the family of a shape's training tasks, and that of its held-out tasks."""
+        """A function from a shape to the families of its training tasks and of its held-out tasks."""
 
     def one_model(self) -> Model:
         """The model of all shapes, without the number of classes of any; the first where there are several."""
@@ -104,12 +104,12 @@ class Tasks(abc.ABC):
 
     @property
     def are_own(self) -> bool:
-        """Whether any are drawn from a user's own tables."""
+        """True if any are drawn from a user's own tables."""
         return any(map(is_own, self.all_sources))
 
     @property
     def num_models(self) -> int:
-        """How many models are trained, those of one name with different numbers of classes included."""
+        """The number of models that are trained; one name with two numbers of classes counts twice."""
         return len({shape.model for shape in self.shapes})
 
     @property
@@ -126,7 +126,7 @@ class Tasks(abc.ABC):
         return _model_of(shape, self.lends)
 
     def drawn_classes(self, shape: Shape) -> int | None:
-        """How many classes the tasks of a shape have where that is not the number of every table; None where it is."""
+        """The number of classes of a shape's tasks where some table has another number; None where all have that."""
         counts, model = class_counts(shape.source), self.find_model(shape)
         if shape.num_classes is not None or not counts or counts == {len(model.labels)}:
             return shape.num_classes

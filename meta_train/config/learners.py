@@ -1,4 +1,4 @@
-"""How an outer step learns: from meta-gradients, by random search, or from the scores of perturbed protectors."""
+"""Learners of outer steps: meta-gradients, random search, or evolution from the scores of perturbed protectors."""
 
 import dataclasses
 import math
@@ -27,8 +27,8 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetaGradients(Learner):
-    """Meta-gradients of whole runs that cannot overspend, of all numbers that may be tuned. The classes below let
-    trainings say otherwise, each of what its kind of training has; for all others it is fixed.
+    """Meta-gradients of whole runs that cannot overspend, of all numbers that may be tuned. Each class below makes the
+    fields of its kind of training settable; here they are fixed.
 
     Attributes:
       signal_power: tasks are at u^signal_power of the range of log(mu N) for u spread evenly over [0, 1]: 1 spreads
@@ -152,7 +152,7 @@ class PartialDescent(Descent):
     """The same, of all numbers or of those that tables of up to 200 features read.
 
     Attributes:
-      tunes: "all" numbers that may be tuned, or "narrow": all but what curves add for wide tables alone
+      tunes: "all" numbers that may be tuned, or "narrow": all but terms of curves for wide tables alone
         (`l2p.protectors.conditioning`).
     """
 
@@ -168,7 +168,7 @@ class AddedDescent(Descent):
     """The same, of numbers that are added to a start, which stays as it is.
 
     Attributes:
-      tunes: "wide": what curves add for wide tables alone, so that runs on all others stay as they are; or "line":
+      tunes: "wide": terms of curves for wide tables alone, so that runs on all others stay as they are; or "line":
         those of steps along the line (`l2p.protectors.learned.line`).
     """
 

@@ -22,7 +22,7 @@ class ManySources(Tasks):
       models: name of the model that is trained on the tasks with each of these counts.
       fresh_shares: the shares of tasks, at the ends of `log_signal`, whose runs are scored on rows that they did not
         read (`meta_train.tasks.fresh_rows`); between the ends it is interpolated. A task with little signal stands for
-        few rows, or for a small budget; one with much stands for so many rows that they tell what other rows are like.
+        few rows, or for a small budget; one with much stands for so many rows that its runs hardly overfit.
         None for runs that are scored on the rows that they read.
       sampling_rates: as for `OneSource`.
     """

@@ -1,4 +1,4 @@
-"""Tasks from one public set, or a mixture, whose model is one."""
+"""Tasks for one model, from one public set or a mixture."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -49,8 +49,8 @@ class OneSource(Tasks):
     @property
     def shapes(self) -> tuple[Shape, ...]:
         counts = (None,) if self.num_features is None else self.num_features
-        unsaid = (None,) * len(counts)
-        listed = zip(counts, self.num_classes or unsaid, self.sampling_rates or unsaid, strict=True)
+        defaults = (None,) * len(counts)
+        listed = zip(counts, self.num_classes or defaults, self.sampling_rates or defaults, strict=True)
         return tuple(Shape(count, self.source, self.model, classes, rate) for count, classes, rate in listed)
 
     def of_shapes(self, places: Sequence[int]) -> Self:
@@ -73,8 +73,8 @@ class Pairs(Tasks):
     Attributes:
       source: table that tasks are drawn from, as for `OneSource`.
       model: name of the model that is trained.
-      unseen: classes of the source that are in no training task and in all held-out tasks: what networks learn on the
-        other classes may not hold for these. None for held-out rows of tasks like those in training.
+      unseen: classes of the source that are in no training task and in all held-out tasks: networks trained on the
+        other classes may fail on these. None for held-out rows of tasks like those in training.
       directions: number of principal directions of the source's rows onto which a run projects its rows, instead of
         using privately centred features; None for the latter. The protector then works for no other columns. Tasks of
         two classes use the directions of the source's other classes (`meta_train.tasks.other_classes`).

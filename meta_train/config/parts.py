@@ -1,4 +1,4 @@
-"""What every training has: a start, outer steps, simulated budgets, and held-out tasks to judge by."""
+"""Parts of every training: a start, outer steps, simulated budgets, and held-out tasks to judge by."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from meta_train.constants import parse
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """What is trained.
+    """The protector that is trained.
 
     Attributes:
       protector: a starting point in `meta_train.training.untrained`.
@@ -82,7 +82,7 @@ class Simulated:
     delta: float = 1e-8
 
     def __post_init__(self):
-        check_choice(self, "accountant", tuple(one.name for one in for_runs() if one.trains))
+        check_choice(self, "accountant", tuple(accountant.name for accountant in for_runs() if accountant.trains))
         check_counts(self, "simulated_rows")
         if not 0 < self.delta < 1 / self.simulated_rows:
             refuse(
@@ -95,7 +95,7 @@ class Simulated:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Judging:
-    """How protectors are judged on held-out tasks.
+    """Judging of protectors on held-out tasks.
 
     Attributes:
       eval_tasks: held-out tasks for each different shape.
@@ -119,7 +119,7 @@ class Choosing(Judging):
 
     Attributes:
       constants: single numbers of the protector that gradients do not tune, and values, as
-        `eigenbasis.norm_growth=0,0.35`; at the end each is set to what scores best on held-out tasks.
+        `eigenbasis.norm_growth=0,0.35`; at the end each is set to the value that scores best on held-out tasks.
     """
 
     constants: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from l2p.base.errors import InputError
 from meta_train import config
 from meta_train.config import MetaConfig
 
-#: How a TOML file, which has no null, spells it.
+#: Spelling of null in a TOML file, which has none.
 NULL = "null"
 
 

@@ -19,7 +19,7 @@ def sources_of(fields: Mapping[str, Any]) -> tuple[str, ...]:
 def left_out(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     """Fields with some sets left out of the source, or of the source of every shape.
 
-    A shape that nothing is left of is dropped.
+    A shape without any set left is dropped.
 
     Raises:
       InputError: nothing is left of the source, or of any shape.
@@ -27,23 +27,23 @@ def left_out(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     >>> left_out({"sources": ["adult", "digits+adult"], "num_features": [8, 16]}, ["adult"])
     {'sources': ['digits'], 'num_features': [16]}
     """
-    found = dict(fields)
+    remaining = dict(fields)
     if "sources" not in fields:
-        found["source"] = _kept(fields.get("source", OneSource.source), sets)
-        is_left = bool(found["source"])
+        remaining["source"] = _remaining(fields.get("source", OneSource.source), sets)
+        is_left = bool(remaining["source"])
     else:
-        kept = [_kept(source, sets) for source in fields["sources"]]
+        sources = [_remaining(source, sets) for source in fields["sources"]]
         by_shape = [name for name in ManySources.BY_SHAPE if isinstance(fields.get(name), list)]
-        found |= {
-            name: [value for value, source in zip(fields[name], kept, strict=True) if source] for name in by_shape
+        remaining |= {
+            name: [value for value, source in zip(fields[name], sources, strict=True) if source] for name in by_shape
         }
-        found["sources"] = [source for source in kept if source]
-        is_left = any(kept)
+        remaining["sources"] = [source for source in sources if source]
+        is_left = any(sources)
     if not is_left:
         raise InputError(f"no source is left for tasks without {', '.join(sets)}; choose another recipe or set.")
-    return found
+    return remaining
 
 
-def _kept(source: str, sets: Sequence[str]) -> str:
+def _remaining(source: str, sets: Sequence[str]) -> str:
     """A source without the parts that share rows with some sets; empty if nothing is left."""
     return AND.join(part for part in parts_of(source) if not overlaps(part, sets))

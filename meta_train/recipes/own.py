@@ -19,9 +19,9 @@ from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND
 from meta_train.training.untrained import BUILDERS
 
-#: What a start that trains every model is fine-tuned for, by what tasks predict.
+#: The model that a start for every model is fine-tuned for, by the kind of the tasks' target.
 MODEL_OF: dict[Kind, str] = {"binary": "logistic", "multiclass": Softmax.name, "regression": "square"}
-#: Follows the start's name in that of what is made.
+#: Follows the start's name in the name of the result.
 OWN_NAME = "-own"
 #: Outer steps between checks on held-out tasks, and most batches of fresh tasks that gains are measured on.
 EVAL_EVERY, GAIN_ROUNDS = 40, 16
@@ -32,7 +32,7 @@ WIDE, TASKS_IF_WIDE, LEAST_ROWS = 150, 8, 128
 
 
 def config_for(start: str, tables: Sequence[OwnTable]) -> OwnTables:
-    """How a shipped protector is fine-tuned on some tables or, where its control is named, trained from that.
+    """The config that fine-tunes a shipped protector on some tables or, where its control is named, trains from that.
 
     Tables with targets of one kind, and equally many classes, make the tasks of a shape together (`planning.sizes`).
 
@@ -46,7 +46,7 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> OwnTables:
         table predicts; two tables are one.
     """
     name, shipped = _shipped(start)
-    _check(start, shipped, tables)
+    _check_tables(start, shipped, tables)
     sizes = planning.sizes([planning.Width(table.x.shape[1], _model(shipped, table)) for table in tables])
     rates, before = shipped.tasks.rates, shipped.learner.learning_rate
     most = int(0.8 * max(len(table.y) for table in tables))
@@ -104,7 +104,7 @@ def _shipped(start: str) -> tuple[str, Plain | EveryModel]:
     return name, config
 
 
-def _check(start: str, shipped: Plain | EveryModel, tables: Sequence[OwnTable]) -> None:
+def _check_tables(start: str, shipped: Plain | EveryModel, tables: Sequence[OwnTable]) -> None:
     if not tables:
         raise InputError("no table is given, so there is nothing to train on; name at least one with --data.")
     sources = [table.source for table in tables]
@@ -115,9 +115,9 @@ def _check(start: str, shipped: Plain | EveryModel, tables: Sequence[OwnTable]) 
         )
     for table in tables:
         if table.kind not in _kinds(shipped):
-            what = {"binary": "one of two classes", "multiclass": "one of several classes", "regression": "a number"}
+            targets = {"binary": "one of two classes", "multiclass": "one of several classes", "regression": "a number"}
             raise InputError(
-                f"{start} learns no target like that of {table.name}, which is {what[table.kind]}; start from "
+                f"{start} learns no target like that of {table.name}, which is {targets[table.kind]}; start from "
                 f"{UNIVERSAL} (--start {UNIVERSAL})."
             )
 
@@ -132,6 +132,6 @@ def _kinds(shipped: Plain | EveryModel) -> tuple[str, ...]:
     """Kinds of targets that the start's tasks have."""
     if isinstance(shipped, EveryModel):
         return tuple(MODEL_OF)
-    # What learns several classes learns two, but starts from nothing that was trained on two.
+    # A model for several classes could learn two, but this start was not trained on two.
     model = shipped.tasks.model
     return ("multiclass",) if ":" in model else find_model(model, 2).kinds

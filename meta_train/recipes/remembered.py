@@ -1,4 +1,4 @@
-"""Where the tables of a training on a user's own are, so that its folder alone says how to go on."""
+"""Addresses of the tables of a training on a user's own, kept in its folder, so that it can go on from there alone."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from meta_train.recipes import files
 from meta_train.tasks import own_tables
 from meta_train.training.saved import CONFIG
 
-#: In a training's folder: where its tables and their schemas are.
+#: In a training's folder: the file with the paths of its tables and their schemas.
 TABLES = "tables.json"
 
 
@@ -29,18 +29,18 @@ def remember(
     """Note in the folder where the tables are, for `resumed`, and what the training starts from."""
     entries = [
         {
-            "data": str(Path(given).resolve()) if isinstance(given, (str, Path)) else None,
+            "data": str(Path(table_source).resolve()) if isinstance(table_source, (str, Path)) else None,
             "schema": str((out / f"{place}-{table.name}.schema.json").resolve()),
             "encoded_sha256": table.encoded_sha256,
         }
-        for place, (given, table) in enumerate(zip(data, tables, strict=True), 1)
+        for place, (table_source, table) in enumerate(zip(data, tables, strict=True), 1)
     ]
     out.mkdir(parents=True, exist_ok=True)
     for declared, entry in zip(schema, entries, strict=True):
         read = declared if isinstance(declared, Schema) else Schema.read(declared)
         read.write(entry["schema"])
-    known = {"tables": entries, "format": dataclasses.asdict(format or Format()), "start": start}
-    (out / TABLES).write_text(json.dumps(known, indent=1))
+    content = {"tables": entries, "format": dataclasses.asdict(format or Format()), "start": start}
+    (out / TABLES).write_text(json.dumps(content, indent=1))
 
 
 def check_same(out: Path, tables: Sequence[own_tables.OwnTable], start: str) -> None:
@@ -48,9 +48,9 @@ def check_same(out: Path, tables: Sequence[own_tables.OwnTable], start: str) -> 
     if not (out / CONFIG).exists():
         return
     try:
-        known = json.loads((out / TABLES).read_text(encoding="utf-8"))
-        same = [table.encoded_sha256 for table in tables] == [entry["encoded_sha256"] for entry in known["tables"]]
-        same &= start == known["start"]
+        content = json.loads((out / TABLES).read_text(encoding="utf-8"))
+        same = [table.encoded_sha256 for table in tables] == [entry["encoded_sha256"] for entry in content["tables"]]
+        same &= start == content["start"]
     except (OSError, ValueError, KeyError, TypeError):
         same = False
     if not same:
@@ -73,11 +73,11 @@ def resumed(out: Path) -> MetaConfig:
     if not config.tasks.are_own:
         return config
     try:
-        known = json.loads((out / TABLES).read_text(encoding="utf-8"))
-        layout = known["format"]
+        content = json.loads((out / TABLES).read_text(encoding="utf-8"))
+        layout = content["format"]
         columns = layout["columns"] and tuple(layout["columns"])
         format = Format(**(layout | {"columns": columns}))
-        entries = [(one["data"], one["schema"], one["encoded_sha256"]) for one in known["tables"]]
+        entries = [(entry["data"], entry["schema"], entry["encoded_sha256"]) for entry in content["tables"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"the tables of the training in {out} are not known ({TABLES} cannot be read); pass them with --data and "

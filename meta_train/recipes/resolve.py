@@ -27,7 +27,7 @@ from meta_train.recipes import files, tuned
 from meta_train.recipes.leave_out import left_out, sources_of
 from meta_train.recipes.rows import FOLD, LIKE, WITHOUT, Row, every
 
-#: Where the files are.
+#: The folder of the files.
 FOLDER = Path(__file__).parent
 
 
@@ -41,8 +41,8 @@ def resolve(name: str, without: str | None = None, fold: int | None = None) -> M
 
     Args:
       name: of the checkpoint.
-      without: a public set to leave out: the row NAME-no-SET if there is one, else NAME with what is left of its
-        sources and warm-started from a control that leaves the set out, too.
+      without: a public set to leave out: the row NAME-no-SET if there is one, else NAME with its other sources,
+        warm-started from a control that leaves the set out, too.
       fold: number of a fold, NAME-fold-K.
 
     Raises:
@@ -54,7 +54,7 @@ def resolve(name: str, without: str | None = None, fold: int | None = None) -> M
     if fold is not None:
         count = num_folds(name)
         if not 1 <= fold <= count:
-            raise InputError(f"recipe {name!r} has no fold {fold}; {_which(count)}.")
+            raise InputError(f"recipe {name!r} has no fold {fold}; {_fold_choice(count)}.")
         name = fold_name(name, fold)
     if without is not None and _hold_out(name, without) in names():
         name, without = _hold_out(name, without), None
@@ -76,7 +76,7 @@ def resolve(name: str, without: str | None = None, fold: int | None = None) -> M
 
 
 def num_folds(name: str) -> int:
-    """How many folds the recipe of a checkpoint has.
+    """The number of folds of a checkpoint's recipe.
 
     Raises:
       InputError: there is no such recipe.
@@ -87,10 +87,10 @@ def num_folds(name: str) -> int:
     return len(row.folds) if row is not None and fold_name(name, 1) in _rows() else 0
 
 
-def is_in_same_file(name: str, other: str) -> bool:
-    """Whether two recipes are rows of one file."""
+def is_in_same_file(first: str, second: str) -> bool:
+    """True if two recipes are rows of one file."""
     rows = _rows()
-    return name in rows and other in rows and rows[name].path == rows[other].path
+    return first in rows and second in rows and rows[first].path == rows[second].path
 
 
 def like(name: str) -> MetaConfig:
@@ -154,16 +154,16 @@ def _in_fold(fields: dict[str, Any], row: Row) -> dict[str, Any]:
     fold = fold_name(start, number)
     if fold in _rows() and _rows()[fold].path == row.path:
         fields["warm_start"] = fold
-    elif seen := [one for one in sets if _is_made_from(start, one)]:
+    elif shared := [source for source in sets if _is_made_from(start, source)]:
         raise InputError(
-            f"fold {number} of {row.fields[LIKE]} leaves out {', '.join(seen)}, but its warm start {start} is made "
+            f"fold {number} of {row.fields[LIKE]} leaves out {', '.join(shared)}, but its warm start {start} is made "
             f"from it and has no such fold in {row.path.name}; put the recipe of {start} there, or start from another."
         )
     return fields
 
 
 def _is_made_from(name: str, source: str) -> bool:
-    """Whether a recipe, or its warm start, has tasks that share rows with a set."""
+    """True if a recipe, or its warm start, has tasks that share rows with a set."""
     fields = _fields(name)
     start = fields.get("warm_start")
     return any(overlaps(part, [source]) for part in sources_of(fields)) or (
@@ -176,8 +176,8 @@ def _hold_out(name: str, without: str) -> str:
     return f"{name}-no-{without.replace(':', '-')}"
 
 
-def _which(count: int) -> str:
-    """What to choose in place of a fold that a recipe does not have."""
+def _fold_choice(count: int) -> str:
+    """Advice in place of a fold that a recipe does not have."""
     if count:
         return f"choose one from 1 to {count}"
     return "its file lists no [folds]; leave one set out with --without"

@@ -1,4 +1,4 @@
-"""The rows of the recipe files in this folder, as they are written, with names of groups replaced by what they hold."""
+"""The rows of the recipe files in this folder, as they are written, with names of groups replaced by their sources."""
 
 import dataclasses
 import functools
@@ -42,11 +42,11 @@ class Row:
 @functools.cache
 def every(folder: Path) -> dict[str, Row]:
     """Every row in a folder's files by name, templates and folds included."""
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for path in sorted(folder.glob("*.toml")):
         if path.name != tuned.FILE.name:
-            found |= _read(path)
-    return found
+            rows |= _read(path)
+    return rows
 
 
 def _read(path: Path) -> dict[str, Row]:
@@ -55,14 +55,14 @@ def _read(path: Path) -> dict[str, Row]:
     groups = file.get("groups", {})
     folds = _folds(file.get("folds", {}).get(WITHOUT, []), groups, path)
     defaults = _expanded(file["defaults"], groups, path)
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for kind in KINDS:
         for name, fields in file.get(kind, {}).items():
-            found[name] = Row(path, defaults, _expanded(fields, groups, path), kind, folds)
+            rows[name] = Row(path, defaults, _expanded(fields, groups, path), kind, folds)
             for number in range(1, len(folds) + 1 if kind != "templates" else 1):
                 fields_of_fold = {LIKE: name, FOLD: number}
-                found[fold_name(name, number)] = Row(path, defaults, fields_of_fold, kind, folds)
-    return found
+                rows[fold_name(name, number)] = Row(path, defaults, fields_of_fold, kind, folds)
+    return rows
 
 
 def _folds(
@@ -81,27 +81,27 @@ def _folds(
 
 
 def _expanded(fields: Mapping[str, Any], groups: Mapping[str, Sequence[str]], path: Path) -> dict[str, Any]:
-    """Fields with what a group holds in place of its name."""
+    """Fields with the sources of a group in place of its name."""
 
     def replaced(source: str) -> str:
         return AND.join(_parts(source, groups, path))
 
-    found = dict(fields)
-    if "source" in found:
-        found["source"] = replaced(found["source"])
-    if isinstance(found.get("sources"), list):
-        found["sources"] = [replaced(source) for source in found["sources"]]
-    return found
+    expanded = dict(fields)
+    if "source" in expanded:
+        expanded["source"] = replaced(expanded["source"])
+    if isinstance(expanded.get("sources"), list):
+        expanded["sources"] = [replaced(source) for source in expanded["sources"]]
+    return expanded
 
 
 def _parts(source: str, groups: Mapping[str, Sequence[str]], path: Path) -> list[str]:
     """The parts of a source, those of its groups included."""
-    found: list[str] = []
+    parts: list[str] = []
     for part in parts_of(source):
         if not part.startswith(_GROUP):
-            found.append(part)
+            parts.append(part)
         elif part.removeprefix(_GROUP) in groups:
-            found += groups[part.removeprefix(_GROUP)]
+            parts += groups[part.removeprefix(_GROUP)]
         else:
             raise InputError(f"{path} has no group {part!r}; list its sources under [groups], or correct the name.")
-    return found
+    return parts

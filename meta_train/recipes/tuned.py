@@ -1,4 +1,4 @@
-"""How a hand-designed method is tuned: fields derived from method, model and source, and the rows of `tuned.toml`."""
+"""Tuning of a hand-designed method: fields derived from method, model and source, and the rows of `tuned.toml`."""
 
 import functools
 import tomllib
@@ -37,8 +37,9 @@ DAMPING = 1.0
 
 
 def config_for(method: str, model: str, source: str) -> MetaConfig:
-    """How a method is tuned on a public set: like the checkpoint METHOD-tuned-MODEL-SOURCE, if one ships. The
-    accountant is the default one of the method's runs.
+    """The config that tunes a method on a public set, as for the checkpoint METHOD-tuned-MODEL-SOURCE if one ships.
+
+    The accountant is the default one of the method's runs.
 
     Raises:
       InputError: there is no such method, model or source.
@@ -49,9 +50,9 @@ def config_for(method: str, model: str, source: str) -> MetaConfig:
     if method not in HAND_DESIGNED:
         raise InputError(f"method {method!r} is not hand-designed; choose one of {', '.join(HAND_DESIGNED)}.")
     row = _file()["names"].get(model, {}).get(source, {}).get(method, {})
-    said = {**_file()["defaults"], **row}
-    fields = {**_derived(method, model, source), "eval_every": max(1, said["steps"] // EVALUATIONS), **said}
-    if said[KIND] == Comparison.kind:
+    values = {**_file()["defaults"], **row}
+    fields = {**_derived(method, model, source), "eval_every": max(1, values["steps"] // EVALUATIONS), **values}
+    if values[KIND] == Comparison.kind:
         is_convex = find_model(model, None if ":" in model else 2).convex
         fields |= {"damping": None if is_convex else DAMPING, **_file()[Comparison.kind], **row}
     return files.from_fields({name: value for name, value in fields.items() if value is not None}, FILE)
@@ -81,8 +82,8 @@ def feature_counts(source: str) -> list[int]:
 
 def _derived(method: str, model: str, source: str) -> dict[str, Any]:
     """Fields that follow from the three; None where nothing follows."""
-    made = HAND_DESIGNED[method]
-    at_one = made(Budget(1.0, 1e-8), model, 30_000)
+    design = HAND_DESIGNED[method]
+    at_one = design(Budget(1.0, 1e-8), model, 30_000)
     images = source.split(":")[0] in IMAGES
     return {
         "name": tuned_name(method, model, source),
@@ -94,7 +95,7 @@ def _derived(method: str, model: str, source: str) -> dict[str, Any]:
         "num_steps": MAX_STEPS if at_one.num_steps > MAX_STEPS else None,
         "tasks": 8 if images else 16,
         "num_features": "null" if images else feature_counts(source),
-        "accountant": made.accountant or default_accountant(at_one.mechanisms, at_one.sampler),
+        "accountant": design.accountant or default_accountant(at_one.mechanisms, at_one.sampler),
     }
 
 

@@ -47,7 +47,7 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
         trained = {name: meta_train(trial, out / name, watch) for name, trial in trials(config).items()}
         return ship_better(config, trained, out)
     start = starting_point(config)
-    constants.check(start, config.judging.constants)
+    constants.check_constants(start, config.judging.constants)
     method, outer, is_chosen = method_for(config, start), config.outer, config.selects
     state, update, evaluator = method.state, method.update, method.evaluator
     best = (jnp.array(jnp.inf), state.protector)

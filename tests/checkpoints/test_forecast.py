@@ -18,7 +18,7 @@ from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.forecast import BEATS, plan
 from l2p.checkpoints.reachable_gain import Curve, Measured, measured
 from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
-from l2p.commands.plan import Plan as Command
+from l2p.commands.plan import PlanCommand
 from l2p.models import NAMES, Logistic
 from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
@@ -262,20 +262,20 @@ def test_protectors_for_other_models_are_left_out(folder):
 def test_bad_input_is_refused_in_a_sentence(change, phrase, capsys):
     options = {"rows": 30_000, "features": 100, "epsilon": 0.1, "delta": 1e-6} | change
     with pytest.raises(InputError, match=phrase) as caught:
-        Command(**options).run()
+        PlanCommand(**options).run()
     assert "\n" not in str(caught.value)
     assert capsys.readouterr().out == ""
 
 
 def test_the_command_prints_json_and_a_table(folder, capsys):
     put(folder, "fresh")
-    assert Command(20_000, 20, 0.1, 1e-6, json=True).run() == 0
+    assert PlanCommand(20_000, 20, 0.1, 1e-6, json=True).run() == 0
     found = json.loads(capsys.readouterr().out)
     assert found["recommended"] == "universal"
     assert found["budget"] == {"epsilon": 0.1, "delta": 1e-6, "adjacency": "zero_out"}
     measured = {one["name"]: one["share"] is not None for one in found["forecasts"]}
     assert measured == {"universal": True, "fresh": False, "good": False}
-    assert Command(20_000, 20, 0.1, 1e-6, all=True).run() == 0
+    assert PlanCommand(20_000, 20, 0.1, 1e-6, all=True).run() == 0
     printed = " ".join(capsys.readouterr().out.split())
     for said in (*found["notes"], "measured"):
         assert said in printed
@@ -284,7 +284,7 @@ def test_the_command_prints_json_and_a_table(folder, capsys):
 @pytest.mark.parametrize("model", NAMES)
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 30.0])
 def test_a_plan_is_at_most_six_lines_of_80_columns_and_warns_on_standard_error(model, epsilon, capsys):
-    assert Command(30_000, 100, epsilon, 1e-6, model).run() == 0
+    assert PlanCommand(30_000, 100, epsilon, 1e-6, model).run() == 0
     out, err = capsys.readouterr()
     assert 1 < len(out.splitlines()) <= 6
     assert max(map(len, out.splitlines())) <= 80
@@ -313,7 +313,7 @@ def test_without_a_share_the_range_covers_even_and_uneven_classes():
 
 
 def test_shipped_protectors_are_planned_for(capsys):
-    assert Command(30_000, 100, 0.1, 1e-6, json=True).run() == 0
+    assert PlanCommand(30_000, 100, 0.1, 1e-6, json=True).run() == 0
     found = json.loads(capsys.readouterr().out)
     assert {one["name"] for one in found["forecasts"]} == LOGISTIC
     assert found["recommended"] in LOGISTIC

@@ -27,7 +27,7 @@ from tests import canaries
 DELTA = 1e-6
 MINE = """
 from l2p.base import struct
-from l2p.protectors import gradient_descent
+from l2p.protectors.by_hand import gradient_descent
 
 noisy = gradient_descent.noisygd
 
@@ -292,7 +292,7 @@ def test_an_interrupted_comparison_says_what_it_keeps(here, number, capsys, monk
     cell.parent.mkdir(parents=True)
     cell.write_text("{}")
     monkeypatch.setattr("l2p.compare.runner.main", lambda *_: os.kill(os.getpid(), number))
-    assert compare_command.Compare("digits:odd", Path("cmp")).kept().startswith("1 finished")
+    assert compare_command.Compare("digits:odd", Path("cmp")).leftovers().startswith("1 finished")
     capsys.readouterr()
     assert main(["compare", "--data", "digits:odd", "--out", "cmp"]) == 128 + number
     said = "Interrupted. 1 finished cells are kept in cmp; the same command goes on from there.\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from l2p.base.errors import InputError
 from l2p.compare import cells, results
-from l2p.compare.cells import FACTS, Kept
+from l2p.compare.cells import FACTS, StoredCell
 from l2p.compare.config import CompareConfig
 
 FACTS_HERE = dict.fromkeys(FACTS, "same") | {"delta": 1e-5, "accountant": None, "aux": None}
@@ -21,7 +21,7 @@ SCORES = {"test_accuracy": 0.75, "train_loss": 0.5, "test_loss": 0.6, "steps": 5
 def kept(method="agd", epsilon=0.1, seed=0, facts=FACTS_HERE, protector=None, **changes):
     names = {"data": "same", "model": "same", "delta": 1e-5, "adjacency": "zero_out", "accountant": "gdp", "note": ""}
     row = dict.fromkeys(results.COLUMNS) | names | SCORES | {"seconds": 0.1} | changes
-    return Kept(row | {"method": method, "epsilon": epsilon, "seed": seed}, facts, protector)
+    return StoredCell(row | {"method": method, "epsilon": epsilon, "seed": seed}, facts, protector)
 
 
 def folder_of(path, *found):

@@ -49,7 +49,7 @@ def test_a_protector_meets_the_best_hand_designed_method_its_control_and_the_ora
         wins.totals([cell, cell])[1]
         == "Against control, of 2 cells: better in 0 (0%), level in 0 (0%), worse in 2 (100%)."
     )
-    header, (line,) = wins.lines([cell])
+    header, (line,) = wins.table([cell])
     assert len(header) == len(line)
     assert line[5] == "control-other: -0.0100 ± 0.0000, worse"
 

@@ -10,7 +10,7 @@ from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.protectors import Eigenbasis
 from meta_train.config import Plain
-from meta_train.constants import check, choose, parse
+from meta_train.constants import check_constants, choose, parse
 from meta_train.training.loop import meta_train
 from meta_train.training.untrained import control_filter
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_read_is_refused(listed):
 
 
 def test_single_numbers_are_accepted(start):
-    check(start, NAMES)
+    check_constants(start, NAMES)
     assert parse(NAMES[1]) == (("eigenbasis", "log_least_ratio"), (0.0, 1.0))
 
 

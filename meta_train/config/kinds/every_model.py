@@ -21,7 +21,8 @@ class EveryModel(MetaConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Addition(MetaConfig):
-    """The same of what is added to a checkpoint, which stays as it is; what ships serves whatever that does, too."""
+    """The same, of numbers that are added to a checkpoint, which stays as it is; the sum trains every model that the
+    checkpoint trains."""
 
     kind: ClassVar[str] = "addition"
     start: WarmStart
