@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from l2p.base.versions import versions
 from l2p.checkpoints import checkpoint
 from l2p.commands.cli import main
 from l2p.privacy.accountants import find, run_names
 from l2p.privacy.card import learned
-from l2p.privacy.card.card import SEED_POLICY, Card, versions
+from l2p.privacy.card.card import SEED_POLICY, Card
 from l2p.privacy.card.of_run import FLOATS, RANDOMNESS
 from l2p.privacy.cost.sampling import Poisson
 from l2p.tables.schema import Category, Number, Schema, Target

@@ -65,7 +65,7 @@ class WarmStart(ProtectorWrapper):
         if self.projected and not np.ptp(np.asarray(public.x)[np.asarray(public.mask) > 0], axis=0).any():
             raise InputError(
                 "the public rows are all alike, so there are no directions in which they vary; give other rows, or "
-                "leave out :projected."
+                "leave the directions out."
             )
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
@@ -98,7 +98,7 @@ def check_directions(protector: Protector, name: str) -> None:
     if not isinstance(protector, Stepwise):
         raise InputError(
             f"{name} asks for more than one gradient per step, so it cannot be run in other directions; "
-            "leave out :projected, or choose noisygd, dpsgd or auto_clip."
+            "leave the directions out, or choose noisygd, dpsgd or auto_clip."
         )
 
 
