@@ -1,7 +1,7 @@
 """What hand-designed methods take from a comparison's auxiliary public set: a start, and directions to read rows in."""
 
 import dataclasses
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -48,9 +48,7 @@ def public_geometry(rows: Rows) -> PublicGeometry | str:
         found = PublicGeometry.of(np.asarray(rows.x), NUM_DIRECTIONS)
     except InputError as error:
         return str(error)
-    return dataclasses.replace(
-        cast(Any, found), log_power=jnp.log(jnp.array([POWER])), log_ridge=jnp.log(jnp.array([RIDGE]))
-    )
+    return found.replace(log_power=jnp.log(jnp.array([POWER])), log_ridge=jnp.log(jnp.array([RIDGE])))
 
 
 _run = jax.jit(run)
