@@ -92,7 +92,7 @@ def _percent(errors: list[float]) -> str:
 def _onto(matrix: str, number: int | None) -> Make:
     def make(problem: Problem) -> Protector:
         projector = PublicSubspace(PublicSum(descent(CLIPPED_RATE)), number, matrix)  # type: ignore[arg-type]
-        return adamix(problem).replace(projector=projector)  # type: ignore[attr-defined]
+        return adamix(problem).replace(projector=projector)
 
     return make
 
@@ -103,13 +103,13 @@ def ablation(config: Config) -> Table:
         "adamix": adamix,
         "without projection": without_projection,
         "projection onto the rows' gradients": _onto("rows", None),
-        "without adaptive clip": lambda p: adamix(p).replace(scheduler=ngd(p).scheduler),  # type: ignore[attr-defined]
-        "without start": lambda p: adamix(p).without(PublicFit),  # type: ignore[attr-defined]
-        "without the public gradient": lambda p: adamix(p).replace(  # type: ignore[attr-defined]
+        "without adaptive clip": lambda p: adamix(p).replace(scheduler=ngd(p).scheduler),
+        "without start": lambda p: adamix(p).without(PublicFit),
+        "without the public gradient": lambda p: adamix(p).replace(
             projector=PublicSubspace(descent(CLIPPED_RATE), None, "total")
         ),
         "ngd": ngd,
-        "decay towards the start": lambda p: adamix(p).replace(  # type: ignore[attr-defined]
+        "decay towards the start": lambda p: adamix(p).replace(
             projector=PublicSubspace(PublicSum(descent(CLIPPED_RATE, to_start=True)), None, "total")
         ),
     }
@@ -124,7 +124,7 @@ def clip(config: Config) -> Table:
     def at(share: float) -> Make:
         def make(problem: Problem) -> Protector:
             made = without_projection(problem)
-            return made.replace(scheduler=made.scheduler.replace(logit_share=logit_constant(share)))  # type: ignore[attr-defined]
+            return made.replace(scheduler=made.scheduler.replace(logit_share=logit_constant(share)))
 
         return make
 
@@ -138,7 +138,7 @@ def starts(config: Config) -> Table:
     knows the class but not the images."""
     lines = []
     for name, shots, names in (("zero", 0, 0), ("names", 0, 1), ("few shots", 1, 0), ("names, then few shots", 1, 1)):
-        make = without_projection if shots else lambda p: without_projection(p).without(PublicFit)  # type: ignore[attr-defined]
+        make = without_projection if shots else lambda p: without_projection(p).without(PublicFit)
         lines.append([name, config.error(make, start=_at_names if names else None)])
     return ["start", "test error, %"], lines
 
@@ -161,7 +161,7 @@ def sigma(config: Config) -> Table:
         def make(problem: Problem) -> Protector:
             steps = steps_for(problem.budget, noise)
             slower = PublicSum(descent(CLIPPED_RATE * (SIGMA / noise) ** 2))
-            return without_projection(problem).replace(num_steps=steps, projector=slower)  # type: ignore[attr-defined]
+            return without_projection(problem).replace(num_steps=steps, projector=slower)
 
         return make
 
@@ -178,7 +178,7 @@ def subspace(config: Config) -> Table:
     for matrix, count in (("total", 2), ("total", classes - 1), ("rows", classes - 1), ("rows", 2 * classes - 1)):
         found = []
         for seed, draw in enumerate(config.draws):
-            start = HAND_DESIGNED["ngd"](Budget(config.epsilon, DELTA)).replace(num_steps=1)  # type: ignore[attr-defined]
+            start = HAND_DESIGNED["ngd"](Budget(config.epsilon, DELTA)).replace(num_steps=1)
             params = _start_of(start, draw)
             sides = (PublicGradients.at(draw.model, params, rows) for rows in (draw.public, draw.private))
             found.append(subspace_errors(*sides, count, jax.random.key(seed), matrix))  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def subspace(config: Config) -> Table:
 
 
 def _start_of(protector: Protector, draw: Draw) -> jax.Array:
-    setup = _setup(draw, 1.0).replace(cap=jnp.float32(0.0))  # type: ignore[attr-defined]
+    setup = _setup(draw, 1.0).replace(cap=jnp.float32(0.0))
     zeros = draw.model.init(draw.public.x.shape[1])
     return jax.jit(run)(protector, zeros, draw.private, setup, jax.random.key(0), draw.public)[0]
 
@@ -258,7 +258,7 @@ def _shifted(draw: Draw, share: float) -> Draw:
     direction /= np.linalg.norm(direction)
     x = (1.0 - share) * np.asarray(draw.public.x, np.float64) + share * direction
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    return dataclasses.replace(draw, public=draw.public.replace(x=jnp.asarray(x, jnp.float32)))  # type: ignore[attr-defined]
+    return dataclasses.replace(draw, public=draw.public.replace(x=jnp.asarray(x, jnp.float32)))
 
 
 def rates(config: Config) -> Table:
@@ -277,7 +277,7 @@ def _excess(seed: int, steps: int, per_class: int, epsilon: float) -> float:
     y = np.arange(2400) % 3
     x = np.eye(3, 10)[y] + 0.6 * random.normal(size=(2400, 10))
     draw = _with_public(split(x, y, 300, random), per_class)
-    protector = adamix_theory(Problem(Budget(epsilon, DELTA))).replace(num_steps=steps)  # type: ignore[attr-defined]
+    protector = adamix_theory(Problem(Budget(epsilon, DELTA))).replace(num_steps=steps)
     zeros = draw.model.init(10)
     setup = _setup(draw, epsilon)
     params = jax.jit(run)(protector, zeros, draw.private, setup, jax.random.key(seed), draw.public)[0]

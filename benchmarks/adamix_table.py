@@ -121,7 +121,7 @@ SETS: dict[str, Callable[[int], Draw]] = {
 
 def without_projection(problem: Problem) -> Protector:
     """AdaMix with its start, its clip and the public gradient."""
-    return adamix(problem).replace(projector=PublicSum(descent(CLIPPED_RATE)))  # type: ignore[attr-defined]
+    return adamix(problem).replace(projector=PublicSum(descent(CLIPPED_RATE)))
 
 
 def shipped(name: str, source: str) -> Make:
@@ -160,7 +160,7 @@ def faster(protector: Protector, factor: float) -> Protector:
         count += 1
         rates = part.hyperparameters
         moved = {**rates, "learning_rate": rates["learning_rate"] + math.log(factor)}
-        return part.replace(hyperparameters=moved)  # type: ignore[attr-defined]
+        return part.replace(hyperparameters=moved)
 
     made = jax.tree.map(changed, protector, is_leaf=lambda part: isinstance(part, Optax))
     if not count:

@@ -329,7 +329,7 @@ def for_unit_rows(protector: Protector, cell: Cell) -> Protector:
     if isinstance(protector, PNSGD) and cell.loss == "hinge":
         return dataclasses.replace(protector, log_radius=log_constant(RADIUS), log_step=log_constant(STEPS[cell.data]))
     if isinstance(protector, Stepwise):
-        scheduler = protector.scheduler.replace(log_clip_norm=log_constant(CLIP))  # type: ignore[attr-defined]
+        scheduler = protector.scheduler.replace(log_clip_norm=log_constant(CLIP))
         descent = Optax("sgd", {"learning_rate": log_constant(RATES[cell.loss])})
         return dataclasses.replace(protector, scheduler=scheduler, projector=descent)
     return protector
@@ -340,7 +340,7 @@ def without_privacy(model: str, count: int, kind: str) -> tuple[Protector, Setup
     budget = Budget(1.0, DELTA, Adjacency.REPLACE_ONE)
     setup = Setup.create(find_model(model), budget.adjacency, Filter("gdp", budget).price_list(), count, kind)
     protector = HAND_DESIGNED["nonprivate"].make(Problem(budget, model, count))
-    return protector, setup.replace(cap=jnp.float32(jnp.inf))  # type: ignore[attr-defined]
+    return protector, setup.replace(cap=jnp.float32(jnp.inf))
 
 
 #: Steps between two looks at whether a run has ended.

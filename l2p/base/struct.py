@@ -3,14 +3,22 @@
 import abc
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, Self, TypeVar, dataclass_transform
+from typing import Any, Self, TypeVar, cast, dataclass_transform
 
 import jax
 from flax.struct import field
 
-__all__ = ["Composite", "children", "dataclass", "field", "with_child"]
+__all__ = ["Composite", "Struct", "children", "dataclass", "field", "with_child"]
 
 Class = TypeVar("Class", bound=type)
+
+
+class Struct:
+    """A base of dataclasses of this module, so that type checkers know the `replace` that all of them have."""
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        return dataclasses.replace(cast(Any, self), **changes)
 
 
 class Composite(abc.ABC):
@@ -80,7 +88,7 @@ def dataclass(cls: Class) -> Class:
     Point(x=3.0, unit='m')
     """
     made: Any = dataclasses.dataclass(frozen=True)(cls)
-    made.replace = lambda self, **changes: dataclasses.replace(self, **changes)
+    made.replace = Struct.replace
     fields = dataclasses.fields(made)
     static = tuple(each.name for each in fields if not _is_child(each))
     if issubclass(cls, Composite):

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, cast
 
 from l2p.base.errors import InputError
 from l2p.checkpoints.checkpoint import (
@@ -91,7 +90,7 @@ class Method:
             # The tuned values, put into the method set up for this run's budget and size.
             protector = with_tuned(method(budget, str(self.model), num_rows, chosen), protector)
             if config.get("num_steps") is not None:
-                protector = dataclasses.replace(cast(Any, protector), num_steps=config["num_steps"])
+                protector = protector.replace(num_steps=config["num_steps"])
         named = describe(protector, name, self.model, chosen, tuple(card["sources"]))
         return dataclasses.replace(named, sha256=loaded.sha256, range=range_of(card), control=self.control)
 

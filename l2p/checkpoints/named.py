@@ -135,7 +135,7 @@ def drawing(sampler: Sampler, named: NamedProtector) -> NamedProtector:
         return named
     if all(field.name != "sampler" for field in dataclasses.fields(cast(Any, named.protector))):
         raise InputError(f"protector {named.name!r} reads every row, so it cannot draw {sampler}; choose another.")
-    return dataclasses.replace(named, protector=dataclasses.replace(cast(Any, named.protector), sampler=sampler))
+    return dataclasses.replace(named, protector=named.protector.replace(sampler=sampler))
 
 
 def at_rate(named: NamedProtector, name: str, sampling_rate: float) -> NamedProtector:

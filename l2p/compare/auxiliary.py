@@ -1,7 +1,7 @@
 """The auxiliary public set of a comparison, which lends hand-designed methods a start and directions."""
 
 import dataclasses
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -48,9 +48,7 @@ def public_geometry(rows: Rows) -> PublicGeometry | str:
         geometry = PublicGeometry.of(np.asarray(rows.x), NUM_DIRECTIONS)
     except InputError as error:
         return str(error)
-    return dataclasses.replace(
-        cast(Any, geometry), log_power=jnp.log(jnp.array([POWER])), log_ridge=jnp.log(jnp.array([RIDGE]))
-    )
+    return geometry.replace(log_power=jnp.log(jnp.array([POWER])), log_ridge=jnp.log(jnp.array([RIDGE])))
 
 
 _run = jax.jit(run)

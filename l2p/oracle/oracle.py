@@ -109,7 +109,7 @@ class Oracle:
             num_lines=self._reader.num_lines,
         )
         granted, self.spending, self.refused = decided.granted, decided.spending, decided.refused
-        safe = query.replace(noise_multiplier=decided.noise_multiplier)  # type: ignore[attr-defined]
+        safe = query.replace(noise_multiplier=decided.noise_multiplier)
         answer = _or_zeros(granted, self._answer(safe, granted))
         self.records.append(
             Answered(

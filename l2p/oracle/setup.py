@@ -13,7 +13,7 @@ from l2p.privacy.units import for_units
 
 
 @struct.dataclass
-class Setup:
+class Setup(struct.Struct):
     """The public facts of a run.
 
     Attributes:

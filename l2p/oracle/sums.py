@@ -58,7 +58,7 @@ def add_lines(query: Query, lines: Lines, total: ExactSum, weights: jax.Array | 
 
     def add(total: ExactSum, block: Block) -> tuple[ExactSum, None]:
         if weights is not None:
-            block = block.replace(counted=block.counted * class_weights.of_rows(weights, block.y))  # type: ignore[attr-defined]
-        return total.plus(query.exact(lines.replace(block=block))), None  # type: ignore[attr-defined]
+            block = block.replace(counted=block.counted * class_weights.of_rows(weights, block.y))
+        return total.plus(query.exact(lines.replace(block=block))), None
 
     return jax.lax.scan(add, total, lines.block)[0]

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from l2p.base.compiled import as_one
+from l2p.base.struct import Struct
 from l2p.privacy.events import Adjacency, Event
 from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, dtype_of, weighed
 from l2p.task.noise import Noise
 from l2p.task.rows import Rows
 
 
-class Query(abc.ABC):
+class Query(Struct, abc.ABC):
     """A noised aggregate of rows. Concrete queries are `l2p.base.struct` dataclasses.
 
     `contributions` followed by `limit` is its readable definition; `add` may compute the same sum faster, and `exact`

@@ -165,7 +165,7 @@ class ApproximateMinimum(Query):
         """The objective with its share of epsilon and delta."""
         inner_share = 1.0 - self.output_share
         log_delta = self.minimum.log_delta + jnp.log1p(-self.output_share)
-        return self.minimum.replace(noise_multiplier=self.noise_multiplier / inner_share, log_delta=log_delta)  # type: ignore[attr-defined]
+        return self.minimum.replace(noise_multiplier=self.noise_multiplier / inner_share, log_delta=log_delta)
 
     def event(self) -> Event:
         return Event(self.mechanism, jnp.asarray(self.noise_multiplier), log_delta=self.minimum.log_delta)

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import jax
 
+from l2p.base.struct import Struct
 from l2p.models import Model
 from l2p.oracle import Oracle
 from l2p.oracle.setup import Setup
@@ -15,7 +16,7 @@ from l2p.task.rows import Rows
 State = Any
 
 
-class Protector(abc.ABC):
+class Protector(Struct, abc.ABC):
     """A private optimizer. Concrete ones are `l2p.base.struct` dataclasses whose array fields are their parameters.
 
     Everything a protector learns about private rows comes from `oracle.ask`, so whatever it computes is

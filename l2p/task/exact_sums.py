@@ -61,7 +61,7 @@ class Whole:
 
 
 @struct.dataclass
-class Block:
+class Block(struct.Struct):
     """Rows as whole numbers. Where blocks are stacked, every array has a leading axis of blocks.
 
     Attributes:
@@ -84,7 +84,7 @@ class Block:
 
 
 @struct.dataclass
-class Lines:
+class Lines(struct.Struct):
     """Rows with values (steps - shift) * unit, where shift and unit are public.
 
     Attributes:
@@ -131,7 +131,7 @@ class Lines:
         """
         center, scale = features.center.astype(jnp.float64), features.scale.astype(jnp.float64)
         sound = jnp.isfinite(center).all() & jnp.isfinite(scale) & (scale != 0)
-        block = self.block.replace(counted=self.block.counted * sound.astype(jnp.float32))  # type: ignore[attr-defined]
+        block = self.block.replace(counted=self.block.counted * sound.astype(jnp.float32))
         moved = Lines(
             block,
             self.offset + jnp.where(sound, center, 0.0) / self.unit,
@@ -238,16 +238,16 @@ def picked(lines: Lines, indices: jax.Array, mask: jax.Array) -> Lines:
         return flat[indices].reshape(blocks, BLOCK, *leaf.shape[2:])
 
     block = jax.tree.map(pick, lines.block)
-    return lines.replace(block=block.replace(counted=block.counted * mask.reshape(blocks, BLOCK)))  # type: ignore[attr-defined]
+    return lines.replace(block=block.replace(counted=block.counted * mask.reshape(blocks, BLOCK)))
 
 
 def mapped(lines: Lines, features: FeatureMap) -> Lines:
     """Stacked blocks read through a map, block by block."""
     if features.basis is None:
         return lines.map(features)
-    public = lines.replace(block=jax.tree.map(lambda leaf: leaf[0], lines.block)).map(features)  # type: ignore[attr-defined]
-    blocks = jax.lax.map(lambda block: lines.replace(block=block).map(features).block, lines.block)  # type: ignore[attr-defined]
-    return public.replace(block=blocks)  # type: ignore[attr-defined]
+    public = lines.replace(block=jax.tree.map(lambda leaf: leaf[0], lines.block)).map(features)
+    blocks = jax.lax.map(lambda block: lines.replace(block=block).map(features).block, lines.block)
+    return public.replace(block=blocks)
 
 
 def coefficients(vectors: jax.Array, norms: jax.Array, factor: jax.Array, largest: jax.Array, unit: jax.Array) -> Whole:

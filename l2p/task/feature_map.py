@@ -24,7 +24,7 @@ class Basis:
 
 
 @struct.dataclass
-class FeatureMap:
+class FeatureMap(struct.Struct):
     """x -> (x - center) * scale, then expressed in a basis if there is one.
 
     Attributes:

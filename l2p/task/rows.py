@@ -11,7 +11,7 @@ from l2p.task.feature_map import FeatureMap
 
 
 @struct.dataclass
-class Rows:
+class Rows(struct.Struct):
     """A block of rows.
 
     Attributes:

@@ -169,7 +169,7 @@ def budgets_of_shapes(simulated: Simulated, tasks: Tasks, protector: Protector) 
     keys = {shape: (shape.sampling_rate, kind_of(shape.source)) for shape in tasks.shapes}
     for rate, kind in keys.values():
         if (rate, kind) not in budgets:
-            drawn = protector if rate is None else dataclasses.replace(cast(Any, protector), sampler=Poisson(rate))
+            drawn = protector if rate is None else protector.replace(sampler=Poisson(rate))
             budgets[rate, kind] = budgets_for(simulated, drawn, tasks.log_signal, kind)
     return {shape: budgets[key] for shape, key in keys.items()}
 
@@ -211,7 +211,7 @@ def sized(protector: Protector, num_rows: int) -> Protector:
         return protector
     batch_size = min(max(1, round(sampler.rate() * num_rows)), num_rows - 1)
     resized = dataclasses.replace(sampler, batch_size=batch_size, num_rows=num_rows)
-    return dataclasses.replace(cast(Any, protector), sampler=resized)
+    return protector.replace(sampler=resized)
 
 
 def _capped(setup: Setup, capped: bool) -> Setup:

@@ -25,7 +25,7 @@ MIN_TARGET = 0.05
 
 
 @struct.dataclass
-class Constraint:
+class Constraint(struct.Struct):
     """The outer loop's state about spending.
 
     Attributes:
@@ -62,7 +62,7 @@ class Constraint:
             in_band = jax.ops.segment_sum(jnp.nan_to_num(values), bands, BANDS) * BANDS / num_tasks
             return total.at[:, segment].add(in_band / every)
 
-        return self.replace(spent=add(self.spent, spent), score=add(self.score, score))  # type: ignore[attr-defined]
+        return self.replace(spent=add(self.spent, spent), score=add(self.score, score))
 
     def update(self, step: jax.Array, mu: jax.Array, is_soft: bool, every: int) -> "Constraint":
         """z <- z - h / mu if an update is due, once in `every` outer steps (Nocedal and Wright 1999, chapter 17), after

@@ -1,7 +1,6 @@
 """What a meta-training starts from, as its config says."""
 
 import dataclasses
-from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -49,9 +48,9 @@ def starting_point(config: MetaConfig) -> Protector:
     if isinstance(tasks, Pairs) and tasks.directions is not None:
         start = _in_directions(start, tasks, tasks.directions, name)
     if tasks.rates:
-        start = dataclasses.replace(cast(Any, start), sampler=Poisson(tasks.rates[0]))
+        start = start.replace(sampler=Poisson(tasks.rates[0]))
     if asked.num_steps is not None:
-        start = dataclasses.replace(cast(Any, start), num_steps=asked.num_steps)
+        start = start.replace(num_steps=asked.num_steps)
     describe(start, name, str(model))
     if not any(jax.tree.leaves(tunable(start))):
         raise InputError(f"protector {name!r} has no field that can be tuned; choose another one.")

@@ -1,8 +1,6 @@
 """Protectors before any training, by name."""
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +61,7 @@ def noisygd_mean(key: jax.Array) -> Stepwise:
 
 def dp_fc(key: jax.Array) -> Stepwise:
     """`noisygd_mean` on rows whitened by private second moments, for the share of the budget that `universal` pays."""
-    whitening = dataclasses.replace(_eigenbasis(), log_ridge=_quadratic(0.0))
+    whitening = _eigenbasis().replace(log_ridge=_quadratic(0.0))
     return noisygd_mean(key).with_purchases(whitening)
 
 
@@ -116,8 +114,8 @@ def census_eigen(key: jax.Array) -> Stepwise:
     """`control_eigen` with networks; each direction's strength is an input of the coordinate network."""
     plain = census(key)
     network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
-    projector = dataclasses.replace(cast(Any, plain.projector), coordinate_network=network)
-    return dataclasses.replace(plain, projector=projector).with_purchases(_row_length(), _eigenbasis())
+    projector = plain.projector.replace(coordinate_network=network)
+    return plain.replace(projector=projector).with_purchases(_row_length(), _eigenbasis())
 
 
 def universal(key: jax.Array) -> Stepwise:
@@ -134,12 +132,9 @@ def universal_batches(key: jax.Array) -> Stepwise:
 def _with_networks(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor_inputs: int) -> Stepwise:
     """`plain` with schedule and tensor networks of this many inputs."""
     schedule, tensor = jax.random.split(jax.random.fold_in(key, 4))
-    return dataclasses.replace(
-        cast(Any, plain),
-        scheduler=dataclasses.replace(cast(Any, plain.scheduler), network=init_mlp(schedule, (schedule_inputs, 16, 2))),
-        projector=dataclasses.replace(
-            cast(Any, plain.projector), tensor_network=init_mlp(tensor, (tensor_inputs, 24, len(MEMORY) + 1))
-        ),
+    return plain.replace(
+        scheduler=plain.scheduler.replace(network=init_mlp(schedule, (schedule_inputs, 16, 2))),
+        projector=plain.projector.replace(tensor_network=init_mlp(tensor, (tensor_inputs, 24, len(MEMORY) + 1))),
     )
 
 
@@ -151,9 +146,8 @@ def _curve(low: float, high: float) -> jax.Array:
 def control_filter(key: jax.Array) -> Stepwise:
     """A Kalman filter in each coordinate decides the steps, for every model; prices, clipping and what the filter takes
     for granted are curves over log(mu N)."""
-    plain = cast(Any, control_eigen(key))
-    return dataclasses.replace(
-        plain,
+    plain = control_eigen(key)
+    return plain.replace(
         scheduler=CurveScheduler(log_clip_norm=_curve(-1.0, 1.5), rate=_curve(-1.0, 2.0), clip_rate=_curve(0.0, 0.0)),
         projector=KalmanProjector(
             log_curvature=_curve(0.0, -0.6),
@@ -178,13 +172,12 @@ def control_filter(key: jax.Array) -> Stepwise:
                 logit_again=_curve(1.0, -3.0),
                 urgency=_curve(1.0, 0.5),
             ),
-            dataclasses.replace(
-                _centering(),
+            _centering().replace(
                 logit_share=_curve(-2.5, -2.5),
                 log_level_spread=jnp.log(jnp.float32(0.1)),
                 log_width=jnp.zeros(()),
             ),
-            dataclasses.replace(_row_length(), logit_share=_curve(-5.0, -5.0)),
+            _row_length().replace(logit_share=_curve(-5.0, -5.0)),
             _eigenbasis(),
         ),
         averaging=None,
@@ -193,20 +186,19 @@ def control_filter(key: jax.Array) -> Stepwise:
 
 def control_line(key: jax.Array) -> Stepwise:
     """`control_filter` whose distance from the start is scaled along the line to the params."""
-    plain = cast(Any, control_filter(key))
+    plain = control_filter(key)
     line = LineStep(_curve(0.0, 1.0), log_spread=_curve(-3.0, -1.5), logit_renewed=_curve(-2.2, -2.2))
-    return dataclasses.replace(plain, projector=dataclasses.replace(plain.projector, line=line))
+    return plain.replace(projector=plain.projector.replace(line=line))
 
 
 def filter_with_network(key: jax.Array) -> Stepwise:
     """`control_line` with a network that corrects the filter in each coordinate, and one for clipping norms."""
-    plain = cast(Any, control_line(key))
+    plain = control_line(key)
     network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
     schedule = init_mlp(jax.random.fold_in(key, 6), (SCHEDULE_INPUTS, 16, 1))
-    return dataclasses.replace(
-        plain,
-        scheduler=dataclasses.replace(plain.scheduler, network=schedule),
-        projector=dataclasses.replace(plain.projector, network=network),
+    return plain.replace(
+        scheduler=plain.scheduler.replace(network=schedule),
+        projector=plain.projector.replace(network=network),
     )
 
 
@@ -221,7 +213,7 @@ def universal_level(key: jax.Array) -> Stepwise:
 
 
 def _to_level(plain: Stepwise) -> Stepwise:
-    return plain.with_purchases(dataclasses.replace(_centering(), log_level_spread=jnp.log(jnp.float32(0.1))))
+    return plain.with_purchases(_centering().replace(log_level_spread=jnp.log(jnp.float32(0.1))))
 
 
 def _row_length() -> RowLength:
@@ -249,7 +241,7 @@ def paper_norm(key: jax.Array) -> Stepwise:
     """`paper`, whose scheduler's input is the private norm of the next gradient, the one it sets the noise for
     (Algorithm 2)."""
     query = NormQuery(logit_share=jnp.array([-2.2]), log_clip_norm=jnp.zeros(()))
-    return dataclasses.replace(cast(Any, paper(key)), norm_query=query)
+    return paper(key).replace(norm_query=query)
 
 
 def agd(key: jax.Array) -> AGD:
@@ -270,7 +262,7 @@ def agd(key: jax.Array) -> AGD:
 
 def agd_gumbel(key: jax.Array) -> AGD:
     """`agd` with Gumbel selection."""
-    return dataclasses.replace(cast(Any, agd(key)), selection="gumbel")
+    return agd(key).replace(selection="gumbel")
 
 
 BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {

@@ -27,7 +27,7 @@ DOUBT = 2.0
 
 
 @struct.dataclass
-class HyFreeState:
+class HyFreeState(struct.Struct):
     """State between two steps: momentum f32[p]; log_rate and log_loss_clip f32[]."""
 
     momentum: jax.Array
@@ -94,7 +94,7 @@ class HyFree(Protector):
             if move == 0:
                 state = self._probe(params, direction, probe_noise, state, oracle)
             params = params - jnp.exp(state.log_rate) * direction
-        return params, state.replace(momentum=momentum)  # type: ignore[attr-defined]
+        return params, state.replace(momentum=momentum)
 
     def _plan(self, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
         """Noise multipliers of each gradient and of the probe; all steps cost the same."""
@@ -129,7 +129,7 @@ class HyFree(Protector):
         clip_change = _least_change(current, doubt, mean_loss, 0.0)
         # Kept within the oracle's range, or the answers could end the run by a refused bound.
         log_loss_clip = jnp.clip(state.log_loss_clip + clip_change, -MAX_LOG_BOUND, MAX_LOG_BOUND)
-        return state.replace(log_rate=state.log_rate + rate_change, log_loss_clip=log_loss_clip)  # type: ignore[attr-defined]
+        return state.replace(log_rate=state.log_rate + rate_change, log_loss_clip=log_loss_clip)
 
     def finish(self, params: jax.Array, state: HyFreeState, setup: Setup) -> jax.Array:
         return params

@@ -119,4 +119,4 @@ def outpert_paper(problem: Problem) -> OutputPerturbation:
     """
     classic = math.sqrt(2.0 * math.log(1.25 / problem.budget.delta)) / problem.budget.epsilon
     protector = OutputPerturbation.create(norm_bound=1.0, ridge=0.0, step_size=1.0)
-    return protector.replace(noise_multiplier=jnp.float32(1.5 * classic))  # type: ignore[attr-defined]
+    return protector.replace(noise_multiplier=jnp.float32(1.5 * classic))

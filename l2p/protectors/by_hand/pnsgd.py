@@ -87,7 +87,7 @@ class PNSGD(Protector):
         step_size = 2.0 * longest.radius / longest.lipschitz
         step_size = step_size * jax.lax.rsqrt(steps * (1.0 + params.shape[0] * jnp.square(sigma)))
         multiple = step_size * jnp.exp(value(self.log_step, signal)) * model.smoothness * jnp.square(norm_bound)
-        return longest.replace(step_size=jnp.minimum(multiple, 2.0))  # type: ignore[attr-defined]
+        return longest.replace(step_size=jnp.minimum(multiple, 2.0))
 
     def finish(self, params: jax.Array, state: tuple, setup: Setup) -> jax.Array:
         return params

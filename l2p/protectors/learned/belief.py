@@ -54,7 +54,7 @@ class Measured:
 
 
 @struct.dataclass
-class Belief:
+class Belief(struct.Struct):
     """State between two steps, for each coordinate f32[p].
 
     Attributes:
@@ -95,7 +95,7 @@ class Belief:
         from the curvature f32[p] and the variance `prior` f32[p] of the distance at the start."""
         new = 1.0 - MEMORY
         expected = jnp.square(curvature) * (jnp.square(self.remaining) * prior + self.variance) + noise
-        return self.replace(  # type: ignore[attr-defined]
+        return self.replace(
             average=MEMORY * self.average + new * gradient,
             noise=MEMORY**2 * self.noise + new**2 * noise,
             surprise=MEMORY * self.surprise + new * jnp.square(gradient) / expected,

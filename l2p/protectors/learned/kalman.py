@@ -148,7 +148,7 @@ class KalmanProjector(Projector):
         damped = jnp.where(gradient * state.update > 0.0, 0.0, jnp.minimum(momentum, 1.0))
         update = damped * state.update - gain * gradient
         lengthened, line = self._lengthened(state.line, observation, moved, gain * bound, bound, setup)
-        return correction + update + lengthened, state.replace(  # type: ignore[attr-defined]
+        return correction + update + lengthened, state.replace(
             remaining=factor * state.remaining,
             variance=jnp.square(factor) * state.variance + jnp.square(gain) * noise,
             measured=measured,
@@ -206,7 +206,7 @@ class KalmanProjector(Projector):
         power = jax.nn.sigmoid(between_knots(self.logit_return, facts))
         shrinkage = jnp.clip(jnp.where(has_moved, mean, 1.0), 1e-6, 1.0) ** power
         remaining, variance = 1.0 - shrinkage * share, jnp.square(shrinkage) * state.variance
-        return state.replace(remaining=remaining, variance=variance), (shrinkage - 1.0) * moved  # type: ignore[attr-defined]
+        return state.replace(remaining=remaining, variance=variance), (shrinkage - 1.0) * moved
 
     def _inputs(
         self,

@@ -1,7 +1,6 @@
 """Projectors: from noised gradients to updates. They see released answers only."""
 
 import abc
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, cast
@@ -26,7 +25,7 @@ from l2p.protectors.stepwise.schedulers import Observation
 from l2p.task.rows import Rows
 
 
-class Projector(abc.ABC):
+class Projector(struct.Struct, abc.ABC):
     """Turns the noised mean gradient into an update.
 
     Attributes:
@@ -136,7 +135,7 @@ TENSOR_INPUTS = 3 + len(MEMORY) + 2 + 1
 
 
 @struct.dataclass
-class Averages:
+class Averages(struct.Struct):
     """Running averages of noised gradients: mean f32[5, p] and the noise variance f32[5] each of them carries."""
 
     mean: jax.Array
@@ -228,5 +227,5 @@ def _averaged(state: Averages, seen: Observation) -> tuple[Averages, jax.Array, 
     variance = decay**2 * state.variance + (1.0 - decay) ** 2 * jnp.square(seen.noise_std)
     # Early averages are biased towards their zero start; dividing by their total weight corrects that.
     total = 1.0 - decay**count
-    following = dataclasses.replace(cast(Any, state), mean=mean, variance=variance, count=count)
+    following = state.replace(mean=mean, variance=variance, count=count)
     return following, mean / total[:, None], jnp.sqrt(variance + 1e-20) / total

@@ -2,7 +2,7 @@
 noised gradient. Each wraps any other scheduler or projector, so that a learned one may be combined with them."""
 
 import abc
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -100,7 +100,7 @@ class PublicFit(Purchase):
         rate, decay = (
             jnp.exp(value(field, oracle.setup.log_signal)) for field in (self.log_learning_rate, self.log_decay)
         )
-        return fit(oracle.setup.model, params, rows.replace(x=features.apply(rows.x)), rate, self.num_steps, decay)  # type: ignore[attr-defined]
+        return fit(oracle.setup.model, params, rows.replace(x=features.apply(rows.x)), rate, self.num_steps, decay)
 
 
 @stored
@@ -309,4 +309,4 @@ def known(seen: Observation, part: str) -> PublicGradients:
 def with_gradient(seen: Observation, gradient: jax.Array, noise_std: jax.Array | None = None) -> Observation:
     """What was seen with another gradient, and with its noise where that changed."""
     std = seen.noise_std if noise_std is None else noise_std
-    return cast(Observation, seen.replace(gradient=gradient, noise_std=std))  # type: ignore[attr-defined]
+    return seen.replace(gradient=gradient, noise_std=std)

@@ -65,7 +65,7 @@ class PublicGradients:
     def at(cls, model: Model, params: jax.Array, rows: Rows, features: FeatureMap | None = None) -> "PublicGradients":
         """At params f32[p] for rows read through `features`; None reads them as they are."""
         x = rows.x if features is None else features.apply(rows.x)
-        return cls(model, params, null_invalid(rows.replace(x=x)))  # type: ignore[attr-defined]
+        return cls(model, params, null_invalid(rows.replace(x=x)))
 
     @property
     def count(self) -> jax.Array:

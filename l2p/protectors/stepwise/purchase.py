@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 
+from l2p.base.struct import Struct
 from l2p.models import Model
 from l2p.oracle import Oracle
 from l2p.task.feature_map import FeatureMap
@@ -57,7 +58,7 @@ class Start:
         return model.params_for_mapped_rows(self.params, self.features) if self.fitted is None else self.fitted
 
 
-class Purchase(abc.ABC):
+class Purchase(Struct, abc.ABC):
     """One of the things that a `Stepwise` gets before its first step. Concrete ones are `l2p.base.struct` dataclasses.
 
     Attributes:

@@ -55,4 +55,4 @@ class RowLength(Purchase):
         trust = signal / (signal + 2.0 * jnp.square(noise_std) + 1e-12)
         length = jnp.clip(length / self.target_norm, SHORTEST, 1.0)
         # A refused query answers zero, and then its trust is zero, too.
-        return features.replace(scale=features.scale * jnp.exp(-trust * jnp.log(length)))  # type: ignore[attr-defined]
+        return features.replace(scale=features.scale * jnp.exp(-trust * jnp.log(length)))

@@ -35,7 +35,7 @@ class Plan:
 
 
 @struct.dataclass
-class Observation:
+class Observation(struct.Struct):
     """What was released so far.
 
     Attributes:
@@ -71,7 +71,7 @@ class Observation:
     params: jax.Array | None = None
 
 
-class Scheduler(abc.ABC):
+class Scheduler(struct.Struct, abc.ABC):
     """Decides noise and clipping from public facts and released answers only.
 
     Attributes:

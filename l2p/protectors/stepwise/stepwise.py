@@ -49,7 +49,7 @@ Kind = TypeVar("Kind", bound=Purchase)
 
 
 @struct.dataclass
-class StepwiseState:
+class StepwiseState(struct.Struct):
     """Between two steps: scheduler and projector states, the last observation, feature map, average of params."""
 
     scheduler: Any
@@ -154,7 +154,7 @@ class Stepwise(Protector, struct.Composite):
                 start = purchase.buy(start, oracle)
         params = start.mapped_params(model)
         seen = _nothing_seen(params, start.features, start.strength, start.moment, start.length, model)
-        seen = seen.replace(start_variance=start.start_variance, rates=start.rates)  # type: ignore[attr-defined]
+        seen = seen.replace(start_variance=start.start_variance, rates=start.rates)
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, seen, start.features, params)
 
@@ -171,22 +171,22 @@ class Stepwise(Protector, struct.Composite):
         seen, features = state.seen, state.features
         if oracle.public is not None:
             public = PublicGradients.at(setup.model, params, null_invalid(oracle.public), features)
-            seen = seen.replace(public=public)  # type: ignore[attr-defined]
+            seen = seen.replace(public=public)
         if features.basis is not None:  # rows come through `view`
             features = (
                 FeatureMap.identity(features.num_mapped) if oracle.remaining_map is None else oracle.remaining_map
             )
         if self.norm_query is not None:
-            seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))  # type: ignore[attr-defined]
-        seen = seen.replace(params=params)  # type: ignore[attr-defined]
+            seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))
+        seen = seen.replace(params=params)
         plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
         answer = oracle.ask(self.query(params, features, plan, setup))
         gradient, noise_std, norm = _mean_gradient(answer, plan, setup)
         answered = {"gradient": gradient, "noise_std": noise_std, "norm": norm, "clip_norm": plan.clip_norm}
-        seen = seen.replace(**answered)  # type: ignore[attr-defined]
+        seen = seen.replace(**answered)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, seen, params, progress, setup)
-        seen = seen.replace(public=None, clip_norm=None, params=None)  # type: ignore[attr-defined]
+        seen = seen.replace(public=None, clip_norm=None, params=None)
         params = params + update
         average = params
         if self.averaging is not None:
@@ -232,7 +232,7 @@ def _nothing_seen(
     # An eigenbasis keeps the length; its moments are upper bounds, and sum to more.
     square = moment.sum() if length is None else jnp.square(length)
     whole = jnp.sqrt(square + INTERCEPT_COLUMN**2)
-    return seen.replace(moment=model.moment_per_param(moment), length=whole)  # type: ignore[attr-defined]
+    return seen.replace(moment=model.moment_per_param(moment), length=whole)
 
 
 @as_one

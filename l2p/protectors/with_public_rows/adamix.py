@@ -96,7 +96,7 @@ def adamix(problem: Problem) -> Stepwise:
         problem.model,
         PublicSubspace(PublicSum(descent_for(problem.model, CLIPPED_RATE)), matrix=matrix),
     )
-    return ngd_like.replace(scheduler=PublicClip(ngd_like.scheduler, logit_constant(0.9)))  # type: ignore[attr-defined]
+    return ngd_like.replace(scheduler=PublicClip(ngd_like.scheduler, logit_constant(0.9)))
 
 
 @hand_designed(form="paper")

@@ -120,7 +120,7 @@ def with_settings(
         scheduler["log_clip_ratio"] = log_constant(varphi)
     if beta is not None:
         scheduler["logit_shrinking"] = logit_constant(beta) if beta else jnp.array([-jnp.inf])
-    inner = inner.replace(scheduler=inner.scheduler.replace(**scheduler))  # type: ignore[attr-defined]
+    inner = inner.replace(scheduler=inner.scheduler.replace(**scheduler))
     if learning_rate is not None:
         inner = inner.replace(projector=_descent(learning_rate))
     weight = protector.log_weight if reuse is None else log_constant(reuse)

@@ -1,6 +1,5 @@
 """What public rows tell a filter: where the minimum is, and how far it may be from there."""
 
-import dataclasses
 from typing import Any, cast
 
 import jax
@@ -54,9 +53,9 @@ def from_public_rows(
     noise = gradients.variance() / jnp.square(curvature)
     went, (before, _) = scale * guess / (scale * guess + noise), projector.at_start(params, state.seen, setup)
     left = jnp.square(1.0 - went) * before + jnp.square(went) * noise + SHIFT * before
-    seen = dataclasses.replace(cast(Any, state.seen), prior=jnp.minimum(left, before))
+    seen = state.seen.replace(prior=jnp.minimum(left, before))
     changes = {"seen": seen, "projector": projector.init(found, setup), "average": found}
-    return found, dataclasses.replace(cast(Any, state), **changes)
+    return found, state.replace(**changes)
 
 
 def _scale(model: Model, start: jax.Array, variance: jax.Array, rows: Rows) -> jax.Array:
@@ -66,7 +65,7 @@ def _scale(model: Model, start: jax.Array, variance: jax.Array, rows: Rows) -> j
 
     def left_out(scale: jax.Array) -> jax.Array:
         def one(number: jax.Array) -> jax.Array:
-            kept = dataclasses.replace(cast(Any, rows), mask=rows.mask * (fold != number))
+            kept = rows.replace(mask=rows.mask * (fold != number))
             params = most_likely(model, start, scale * variance, kept)
             return model.losses(params[None, :], rows.x, rows.y)[0] * (fold == number)
 
@@ -85,4 +84,4 @@ def _with_moment(seen: Observation, moment: jax.Array) -> Observation:
     if seen.moment is None:
         return seen
     moment = jnp.where(seen.moment > 0.0, jnp.maximum(moment, 1e-9), 0.0)
-    return dataclasses.replace(cast(Any, seen), moment=moment)
+    return seen.replace(moment=moment)

@@ -45,5 +45,5 @@ class Ridge(Projector):
         model = setup.model
         shrunk = model.per_param(jnp.ones(model.num_features(params.shape[0]))) * params
         slope = 2.0 * jnp.exp(value(self.log_weight, setup.log_signal)) * shrunk
-        observation = observation.replace(gradient=observation.gradient + slope)  # type: ignore[attr-defined]
+        observation = observation.replace(gradient=observation.gradient + slope)
         return self.inner(state, observation, params, progress, setup)
