@@ -91,8 +91,8 @@ def test_a_page_without_a_place_for_a_table_is_refused():
 NEW = '''
 """zCDP at {factor} times its price."""
 
-from l2p.privacy import convert
 from l2p.privacy.accountants.base import RHO, RunAccountant
+from l2p.privacy.cost import convert
 from l2p.privacy.cost.sampling import FullBatch
 
 
