@@ -21,11 +21,8 @@ from l2p.protectors.stepwise.projectors import Projector
 from l2p.protectors.stepwise.schedulers import Scheduler
 from l2p.run.protector import Protector
 
-FILES = [
-    importlib.import_module(module.name)
-    for module in pkgutil.walk_packages(protectors.__path__, "l2p.protectors.")
-    if not module.ispkg
-]
+#: Of every folder of l2p/protectors.
+FILES = [importlib.import_module(file.name) for file in pkgutil.walk_packages(protectors.__path__, "l2p.protectors.")]
 MADE = {name: typing.get_type_hints(method.make)["return"] for name, method in HAND_DESIGNED.items()}
 #: Classes of protectors that no checkpoint may hold, and why.
 NOT_STORED = {

@@ -2,6 +2,8 @@
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +30,7 @@ from l2p.queries import (
     NoisyLineSearch,
     NoisyMinimum,
     NormalizedGradient,
+    Query,
     SecondMoment,
     TargetSum,
 )
@@ -81,14 +84,80 @@ def f32(value):
     return jnp.asarray(value, jnp.float32)
 
 
-QUERIES = {
+class Refused(NamedTuple):
+    """Values of a field for which nothing is proved."""
+
+    values: tuple
+
+
+class Raises(NamedTuple):
+    """Values of a static field, and what tracing a run with them raises."""
+
+    values: tuple
+    error: type[Exception] | tuple[type[Exception], ...] = (TypeError, ValueError)
+
+
+class Harmless(NamedTuple):
+    """Values of a field that only affects what a row contributes: the bound holds anyway."""
+
+    values: tuple = ()
+
+
+def maps(base):
+    """Feature maps with a NaN or an infinity."""
+    parts = [{"center": base.center.at[0].set(bad)} for bad in (np.nan, np.inf)]
+    parts += [{"scale": f32(bad)} for bad in (np.nan, np.inf, -3.0, 0.0)]
+    if base.basis is not None:
+        parts += [{"basis": base.basis.replace(forward=base.basis.forward.at[0].set(bad))} for bad in (np.nan, np.inf)]
+    return Harmless(tuple(base.replace(**part) for part in parts))
+
+
+NOTHING = (np.nan, np.inf, -np.inf)
+POSITIVE = Refused((0.0, -CLIP, *NOTHING))
+NOT_NEGATIVE = Refused((-1e-3, *NOTHING))
+POINT = Harmless(tuple(f32(PARAMS).at[1].set(bad) for bad in (*NOTHING, 3e38)))
+COUNT = Raises((-1, 0, 2.5))
+WIDTH = Raises((-1, 0, 1, D + 1, 2.5))
+
+
+class Row(NamedTuple):
+    """All that the tests of queries need of one of them.
+
+    Attributes:
+      query: it, on rows of D features.
+      naive: what one row (x f64[D], y) adds, in naive NumPy.
+      ranges: for each field but `noise_multiplier`, values outside the range of its proof, or harmless ones.
+    """
+
+    query: Query
+    naive: Callable[[Any, np.ndarray, float], np.ndarray]
+    ranges: dict[str, Refused | Raises | Harmless]
+
+
+ROWS = {
+    "feature sum": Row(
+        FeatureSum(D, f32(0.9), f32(NOISE)),
+        lambda query, x, y: clipped(x, float(query.clip_norm)),
+        {"clip_norm": POSITIVE, "num_features": WIDTH},
+    ),
+    "correct count": Row(
+        CorrectCount(MODEL, f32(PARAMS), f32(NOISE)),
+        lambda query, x, y: np.array([(np.append(x, INTERCEPT_COLUMN) @ PARAMS > 0) == y], float),
+        {"params": POINT, "model": Harmless()},
+    ),
+    "row_length": Row(
+        LengthSum(TURNED, f32(0.9), f32(NOISE)),
+        lambda query, x, y: clipped([np.linalg.norm(mapped(x))], float(query.longest)),
+        {"longest": POSITIVE, "features": maps(TURNED)},
+    ),
+}
+#: Those with a row, and others, whose naive answers are below and whose ranges are in `test_ranges.py`.
+QUERIES = {name: row.query for name, row in ROWS.items()} | {
     "gradient": gradient(),
     "gradient, no map": gradient(features=FeatureMap.identity(D)),
     "normalized gradient": normalized(0.01),
     "normalized gradient, no map": normalized(0.05, FeatureMap.identity(D)),
     "gradient norm": GradientNorm(gradient(), f32(NOISE)),
-    "feature sum": FeatureSum(D, f32(0.9), f32(NOISE)),
-    "correct count": CorrectCount(MODEL, f32(PARAMS), f32(NOISE)),
     "bin counts": BinCounts(D, 255, f32(NOISE)),
     "clipped loss": losses(),
     "clipped loss, one candidate": losses(LINE[:1]),
@@ -97,7 +166,6 @@ QUERIES = {
     "covariance": Covariance(TURNED, f32(0.9), f32(NOISE)),
     "target sum": TargetSum(1, f32(NOISE)),
     "class counts": TargetSum(2, f32(NOISE)),
-    "row_length": LengthSum(TURNED, f32(0.9), f32(NOISE)),
     "least eigenvalue": LeastEigenvalue(SecondMoment(D, f32(0.9), f32(NOISE)), f32(NOISE)),
     "cross moment": CrossMoment(D, f32(0.9), f32(NOISE)),
     "cross moment, two classes": CrossMoment(D, f32(0.9), f32(NOISE), signed=True),
@@ -136,7 +204,11 @@ def as_float64(rows):
 # ------------------------------------------------------------------------------------------------ naive NumPy, float64
 def clipped(vector, bound):
     norm = math.sqrt(sum(value * value for value in vector))
-    return vector if norm <= bound else vector * (bound / norm)
+    return np.asarray(vector, float) * (bound / max(norm, bound))
+
+
+def mapped(x):
+    return (x - np.asarray(MAP.center, float)) * float(MAP.scale) @ FORWARD
 
 
 def naive_gradient(query, rows):
@@ -171,7 +243,7 @@ def naive_mapped(query, rows):
     """The rows that a query reads, with float64 features."""
     if getattr(query, "features", None) is None:
         return rows
-    return rows.replace(x=(np.asarray(rows.x, float) - np.asarray(MAP.center, float)) * float(MAP.scale) @ FORWARD)
+    return rows.replace(x=mapped(np.asarray(rows.x, float)))
 
 
 def naive_hessian(query, rows):
@@ -201,6 +273,10 @@ def naive_moments(norm_bound, rows, signed=False):
 
 def naive(query, rows):
     """(aggregate, answer without noise)"""
+    row = next((row for row in ROWS.values() if row.query is query), None)
+    if row is not None:
+        total = sum(mask * row.naive(query, x, y) for x, y, mask in zip(*as_float64(rows), strict=True))
+        return total, total
     if isinstance(query, ClassMoment):
         total = np.zeros((D + 1, 2))
         for x, y, mask in zip(*as_float64(rows), strict=True):
@@ -222,7 +298,7 @@ def naive(query, rows):
     if isinstance(query, Covariance):
         total = np.zeros((D, D))
         for x, _, mask in zip(*as_float64(rows), strict=True):
-            line = clipped((x - np.asarray(MAP.center, float)) * float(MAP.scale) @ FORWARD, float(query.norm_bound))
+            line = clipped(mapped(x), float(query.norm_bound))
             total += mask * np.outer(line, line)
         entries = np.array([total[i, j] * (1 if i == j else math.sqrt(2)) for i in range(D) for j in range(i, D)])
         return entries, entries
@@ -230,27 +306,12 @@ def naive(query, rows):
         lines = zip(*as_float64(rows), strict=True)
         parts = [mask * np.array([1 - y, y] if query.num_classes == 2 else [y - 0.5]) for _, y, mask in lines]
         return sum(parts), sum(parts)
-    if isinstance(query, LengthSum):
-        total = 0.0
-        for x, _, mask in zip(*as_float64(rows), strict=True):
-            line = (x - np.asarray(MAP.center, float)) * float(MAP.scale) @ FORWARD
-            total += mask * min(math.sqrt(line @ line), float(query.longest))
-        return [total], [total]
     if isinstance(query, GradientNorm):
         total = naive_gradient(query.gradient, rows)
         return total, [math.sqrt(total @ total)]
     if isinstance(query, (ClippedGradient, NormalizedGradient)):
         total = naive_gradient(query, rows)
         return total, total
-    if isinstance(query, FeatureSum):
-        lines = zip(*as_float64(rows), strict=True)
-        total = sum(mask * clipped(x, float(query.clip_norm)) for x, _, mask in lines)
-        return total, total
-    if isinstance(query, CorrectCount):
-        lines = zip(*as_float64(rows), strict=True)
-        params = np.asarray(query.params, float)
-        right = [mask * ((np.append(x, INTERCEPT_COLUMN) @ params > 0) == y) for x, y, mask in lines]
-        return [sum(right)], [sum(right)]
     if isinstance(query, BinCounts):
         counts = np.zeros((D, query.num_bins + 1))
         for x, _, mask in zip(*as_float64(rows), strict=True):

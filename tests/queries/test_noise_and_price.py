@@ -216,7 +216,7 @@ def test_event_prices_the_noise_as_in_float64(query, noise):
     rho = {"gaussian": 1 / 2, "gumbel": 1 / 8, "exponential": 1 / 2}[mechanism] / exact_noise**2
     order = convert.planned_order(BUDGET.epsilon, BUDGET.delta)
     truths = {"gdp": 1 / exact_noise**2, "zcdp": rho, "ctcdp": rho, "rdp": order * rho}
-    assert set(truths) == set(covering(FullBatch())) - {"basic", *of_fixed_noise()}
+    assert set(truths) <= set(covering(FullBatch())) - {"basic", *of_fixed_noise()}
     for name, truth in truths.items():
         if name == "gdp" and mechanism != "gaussian":
             with pytest.raises(InputError, match="gdp"):

@@ -1,15 +1,17 @@
 """Every field of every query outside the range that its proof is for."""
 
 import dataclasses
+import importlib
 import inspect
 import math
-from typing import NamedTuple
+import pkgutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p import queries
 from l2p.base.errors import InputError
 from l2p.models import Hinge, HuberSVM, Quadratic, Square
 from l2p.oracle import Oracle, reader_of
@@ -38,21 +40,32 @@ from l2p.task.noise import KeyNoise
 from tests.queries.conformance import (
     BUDGET,
     CLIP,
+    COUNT,
     LINE,
     MAP,
     MODEL,
     NOISE,
+    NOT_NEGATIVE,
+    NOTHING,
     PARAMS,
+    POINT,
+    POSITIVE,
     QUERIES,
+    ROWS,
     TURNED,
+    WIDTH,
     D,
+    Harmless,
     N,
+    Raises,
+    Refused,
     check_sensitivity,
     f32,
     gradient,
     in_units,
     line_search,
     losses,
+    maps,
     minimum,
     neighbours,
     normalized,
@@ -60,48 +73,13 @@ from tests.queries.conformance import (
     table,
 )
 
-
-class Refused(NamedTuple):
-    """Values of a field for which nothing is proved."""
-
-    values: tuple
-
-
-class Raises(NamedTuple):
-    """Values of a static field, and what tracing a run with them raises."""
-
-    values: tuple
-    error: type[Exception] | tuple[type[Exception], ...] = (TypeError, ValueError)
-
-
-class Harmless(NamedTuple):
-    """Values of a field that only affects what a row contributes: the bound holds anyway."""
-
-    values: tuple = ()
-
-
-def maps(base):
-    """Feature maps with a NaN or an infinity."""
-    parts = [{"center": base.center.at[0].set(bad)} for bad in (np.nan, np.inf)]
-    parts += [{"scale": f32(bad)} for bad in (np.nan, np.inf, -3.0, 0.0)]
-    if base.basis is not None:
-        parts += [{"basis": base.basis.replace(forward=base.basis.forward.at[0].set(bad))} for bad in (np.nan, np.inf)]
-    return Harmless(tuple(base.replace(**part) for part in parts))
-
-
 BASIC = Filter("basic", BUDGET).price_list()
-NOTHING = (np.nan, np.inf, -np.inf)
-POSITIVE = Refused((0.0, -CLIP, *NOTHING))
-NOT_NEGATIVE = Refused((-1e-3, *NOTHING))
 SHARE = Refused((0.0, 1.0, -0.2, 1.2, *NOTHING))
 ROWS_N = Refused((0.0, 0.5, -3.0, *NOTHING))
 PUBLIC_POINT = Refused(tuple(f32(PARAMS).at[1].set(bad) for bad in NOTHING))
 #: Models with an unbounded gradient, with unbounded curvature, and with an invalid width of the kink.
 SMOOTH = Refused((Square(), Hinge(), HuberSVM(-0.1)))
-POINT = Harmless(tuple(f32(PARAMS).at[1].set(bad) for bad in (*NOTHING, 3e38)))
 POINTS = Harmless(tuple(f32(LINE).at[1, 1].set(bad) for bad in NOTHING))
-COUNT = Raises((-1, 0, 2.5))
-WIDTH = Raises((-1, 0, 1, D + 1, 2.5))
 KIND = Raises(("laplace", "gaussian"), InputError)
 
 descent = Descent(MODEL, f32(PARAMS), f32(CLIP), f32(0.1), f32(1.0), f32(N), f32(NOISE))
@@ -121,7 +99,7 @@ PLAN = Harmless()
 
 one_pass = OnePass(MODEL, f32(PARAMS), table(3, 5), f32(CLIP), f32(2.0), f32(1.0), f32(N), f32(NOISE))
 
-#: Every field of every query, except `noise_multiplier`.
+#: Every field of every query, except `noise_multiplier`; those of a query with a row are there.
 RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (gradient(), {"clip_norm": POSITIVE, "params": POINT, "features": maps(MAP), "model": Harmless()}),
     (normalized(0.01), {
@@ -129,14 +107,11 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
         "model": Harmless(),
     }),
     (QUERIES["gradient norm"], {"gradient": Refused(tuple(map(gradient, POSITIVE.values)))}),
-    (QUERIES["feature sum"], {"clip_norm": POSITIVE, "num_features": WIDTH}),
-    (QUERIES["correct count"], {"params": POINT, "model": Harmless()}),
     (QUERIES["bin counts"], {"num_columns": WIDTH, "num_bins": Harmless((1, 3, 300))}),
     (losses(), {"clip_norm": POSITIVE, "candidates": POINTS, "model": Harmless()}),
     (QUERIES["second moment, mapped"], {"norm_bound": POSITIVE, "num_features": WIDTH, "features": maps(TURNED)}),
     (QUERIES["covariance"], {"norm_bound": POSITIVE, "features": maps(TURNED)}),
     (QUERIES["class counts"], {"num_classes": Raises((-1, 0, 2.5))}),
-    (QUERIES["row_length"], {"longest": POSITIVE, "features": maps(TURNED)}),
     (QUERIES["least eigenvalue"], {
         "moment": Refused(tuple(SecondMoment(D, f32(bad), f32(NOISE)) for bad in POSITIVE.values)),
     }),
@@ -192,6 +167,7 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     }),
     # No finite budget pays for it.
     (Minimizer(MODEL, f32(PARAMS), f32(NOISE)), {"model": Harmless(), "start": Harmless(), "features": Harmless()}),
+    *((row.query, row.ranges) for row in ROWS.values()),
 ]  # fmt: skip
 
 
@@ -228,6 +204,18 @@ def door(monkeypatch):
     """The oracle without the queries' own computations, which are tested elsewhere."""
     monkeypatch.setattr(Oracle, "_answer", lambda self, query, granted: jnp.ones(()))
     return answered_at_all
+
+
+def test_every_query_can_be_had_from_the_face_of_its_room():
+    files = [importlib.import_module(file.name) for file in pkgutil.iter_modules(queries.__path__, "l2p.queries.")]
+    classes = {
+        cls
+        for file in files
+        for cls in list(vars(file).values())
+        if inspect.isclass(cls) and issubclass(cls, Query) and not inspect.isabstract(cls)
+    }
+    assert {cls.__name__ for cls in classes} <= set(queries.__all__)
+    assert all(getattr(queries, cls.__name__) is cls for cls in classes)
 
 
 def test_every_field_of_every_query_has_its_row():
