@@ -69,7 +69,7 @@ class HandDesigned:
         """`budget` with the adjacency of this method's proof."""
         return budget if self.adjacency is None else dataclasses.replace(budget, adjacency=self.adjacency)
 
-    def check(self, name: str, budget: Budget, accountant: str | None) -> None:
+    def check_paper_terms(self, name: str, budget: Budget, accountant: str | None) -> None:
         """Refuse an adjacency or an accountant other than the paper's."""
         if self.adjacency not in (None, budget.adjacency):
             raise InputError(

@@ -78,7 +78,7 @@ def plan_run(
             )
         task = dataclasses.replace(task, public=known_public(task.public, named, num_features, model, kind))
     if isinstance(task.private, PassRows):
-        task.private.check(named.protector, model)
+        task.private.check_model(named.protector, model)
     if not named.protector.additive:
         checks.check_whole(named.name, task.private, num_rows)
     if budget.adjacency is not Adjacency.ADD_REMOVE:  # under which lines are private, and none is planned for
@@ -96,7 +96,7 @@ def plan_run(
     )
     if weights is not None:
         setup = dataclasses.replace(setup, class_weights=class_weights.shares(weights))
-    filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices depend on it
+    filter.sampler.check_adjacency(budget.adjacency, lines)  # the card states N, and prices depend on it
     checks.check_ordered(task.private, filter.sampler)
     noise = noise_for(named.protector, params, lines, (num_rows, num_features), setup, task.public, key)
     checks.check_scaled(task.private, labels_of(model, kind))  # last: it reads the rows

@@ -61,7 +61,7 @@ class AdaMixTheory(Protector):
     adaptive_noise = False
     needs_public = True
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if model.name not in self.models:
             raise InputError(
                 f"adamix_theory needs a convex loss with bounded derivatives, which model {model} has not; choose "
