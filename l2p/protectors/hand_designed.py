@@ -62,7 +62,7 @@ class HandDesigned:
     def __call__(
         self, budget: Budget, model: str = "logistic", num_rows: int | None = None, accountant: str | None = None
     ) -> Protector:
-        """The protector for these facts."""
+        """The protector for this problem."""
         return self.make(Problem(budget, model, num_rows, accountant))
 
     def budget(self, budget: Budget) -> Budget:
