@@ -77,8 +77,8 @@ class Blinded(MixProjector):
 
     hidden: tuple[int, ...] = struct.field(pytree_node=False, default=())
 
-    def _coordinates(self, *seen: Any) -> jax.Array:
-        return super()._coordinates(*seen).at[:, jnp.array(self.hidden)].set(0.0)
+    def _coordinates(self, *run: Any) -> jax.Array:
+        return super()._coordinates(*run).at[:, jnp.array(self.hidden)].set(0.0)
 
 
 @struct.dataclass
@@ -96,10 +96,10 @@ class Recurrent(MixProjector):
         plain = super().init(params, setup)
         return Remembering(plain.mean, plain.variance, plain.count, lstm_carry(params.shape[0], NUM_UNITS))
 
-    def _corrections(self, state: Any, facts: jax.Array) -> tuple[jax.Array, Remembering]:
+    def _corrections(self, state: Any, inputs: jax.Array) -> tuple[jax.Array, Remembering]:
         network = cast(dict, self.coordinate_network)["lstm"]
-        carry, said = apply_lstm(network, state.carry, facts[:, :PLAIN_INPUTS])
-        return said.T, dataclasses.replace(state, carry=carry)
+        carry, output = apply_lstm(network, state.carry, inputs[:, :PLAIN_INPUTS])
+        return output.T, dataclasses.replace(state, carry=carry)
 
 
 def constant(number: float) -> jax.Array:

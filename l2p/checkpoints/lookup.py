@@ -67,7 +67,7 @@ class Method:
         """The protector without variants, at its own sampling rate."""
         name, model, method = str(plain), str(self.model), HAND_DESIGNED.get(plain.base)
         if method is not None:
-            method.check(name, budget, accountant)
+            method.check_paper_terms(name, budget, accountant)
         if self.checkpoint is not None:
             return self._loaded(self.checkpoint, plain, budget, accountant, num_rows)
         if method is None:

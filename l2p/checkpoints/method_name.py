@@ -55,14 +55,14 @@ class MethodName:
         if isinstance(name, MethodName):
             return name
         base, suffixes = name, []
-        while (found := _LAST.search(base)) and found.start() > 0:
-            base = base[: found.start()]
-            suffixes.insert(0, found[0])
+        while (match := _LAST.search(base)) and match.start() > 0:
+            base = base[: match.start()]
+            suffixes.insert(0, match[0])
         if not (is_file(base) or is_object(base)) and (odd := re.search(rf"(?<!^)[:{_AT}].*", base)):
             raise _malformed(name, f"{odd[0][:60]!r} is not a suffix of a method")
         kinds = [_AT if suffix.startswith(_AT) else suffix for suffix in suffixes]
-        if twice := next((kind for kind in kinds if kinds.count(kind) > 1), None):
-            raise _malformed(name, f"{'a sampling rate' if twice == _AT else twice} is asked for twice")
+        if repeated := next((kind for kind in kinds if kinds.count(kind) > 1), None):
+            raise _malformed(name, f"{'a sampling rate' if repeated == _AT else repeated} is asked for twice")
         if sorted(kinds, key=VARIANTS.__contains__) != kinds:
             raise _malformed(name, f"a variant precedes the {TUNED} or {_AT}RATE that it is a variant of")
         return cls(base, tuple(suffixes))
@@ -77,32 +77,32 @@ class MethodName:
 
     @property
     def tuned(self) -> bool:
-        """Whether its settings are those tuned on public data."""
+        """True if its settings are those tuned on public data."""
         return TUNED in self.suffixes
 
     @property
     def pretrained(self) -> bool:
-        """Whether it starts from a solution on public data."""
+        """True if it starts from a solution on public data."""
         return PRETRAINED in self.suffixes
 
     @property
     def projected(self) -> bool:
-        """Whether it reads rows in the directions of public ones."""
+        """True if it reads rows in the directions of public ones."""
         return PROJECTED in self.suffixes
 
     @property
     def given_public(self) -> bool:
-        """Whether public rows give it its start, or the directions that it reads rows in."""
+        """True if its start, or the directions that it reads rows in, come from public rows."""
         return self.pretrained or self.projected
 
     @property
     def oracle(self) -> bool:
-        """Whether its settings are searched on the private rows without being charged."""
+        """True if its settings are searched on the private rows without being charged."""
         return ORACLE in self.suffixes
 
     @property
     def private(self) -> bool:
-        """Whether its settings are chosen on the private rows and charged."""
+        """True if its settings are chosen on the private rows and charged."""
         return PRIVATE in self.suffixes
 
     @property
@@ -116,29 +116,29 @@ class MethodName:
         return self._keeping(lambda suffix: suffix not in VARIANTS)
 
     def with_start(self, name: "MethodName") -> "MethodName":
-        """The same with what public rows give `name`: :pretrained, :projected or both."""
-        given = (suffix for suffix in name.suffixes if suffix in (PRETRAINED, PROJECTED))
-        return MethodName(self.base, (*self.suffixes, *given))
+        """This name with the :pretrained and :projected of `name`."""
+        starts = (suffix for suffix in name.suffixes if suffix in (PRETRAINED, PROJECTED))
+        return MethodName(self.base, (*self.suffixes, *starts))
 
     def without(self, variant: str) -> "MethodName":
-        """The same without one of `VARIANTS`."""
+        """This name without one of `VARIANTS`."""
         return self._keeping(lambda suffix: suffix != variant)
 
     def without_rate(self) -> "MethodName":
-        """The same at the method's own sampling rate."""
+        """This name at the method's own sampling rate."""
         return self._keeping(lambda suffix: not suffix.startswith(_AT))
 
-    def _keeping(self, wanted: Callable[[str], bool]) -> "MethodName":
-        return MethodName(self.base, tuple(filter(wanted, self.suffixes)))
+    def _keeping(self, condition: Callable[[str], bool]) -> "MethodName":
+        return MethodName(self.base, tuple(filter(condition, self.suffixes)))
 
 
 def is_file(base: str) -> bool:
-    """Whether a name is the path of a checkpoint's file, which may contain any character."""
+    """True if a name is the path of a checkpoint's file, which may contain any character."""
     return base.endswith(SUFFIX) or os.sep in base
 
 
 def is_object(base: str) -> bool:
-    """Whether a name is MODULE:OBJECT, of a protector that is to be imported.
+    """True if a name is MODULE:OBJECT, of a protector that is to be imported.
 
     Where the module has no dot and the object no capital, it is one if Python finds the module, in the current folder
     too; a suffix that was mistyped is not taken for one. Nothing is imported.

@@ -100,7 +100,7 @@ def describe(
       InputError: the model is unknown, or the protector's proof does not cover it, or it was not made for it.
     """
     model = find_model(model)
-    protector.check(model)
+    protector.check_model(model)
     if model.name not in protector.models:
         raise misfit(name, protector.models, model)
     chosen = accountant or default_accountant(protector.mechanisms, protector.sampler, protector.asks_once)

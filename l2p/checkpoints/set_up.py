@@ -58,7 +58,7 @@ def set_up(
     if share > 0:
         check_shared(named)
     filter = filter_for(named, budget, model, num_features, num_rows, public, kind)
-    filter.sampler.check(budget.adjacency, num_rows)
+    filter.sampler.check_adjacency(budget.adjacency, num_rows)
     price_list = filter.price_list()
     if share > 0:
         price_list = dataclasses.replace(price_list, budget=jnp.asarray(float32_down(filter.limit * (1.0 - share))))

@@ -138,7 +138,7 @@ class Account:
         adjacency = Adjacency(self.adjacency or "zero_out")
         budget = Budget(1.0 if self.epsilon is None else self.epsilon, cast(float, self.delta), adjacency)
         sampler = self._sampler()
-        sampler.check(adjacency, self.rows)
+        sampler.check_adjacency(adjacency, self.rows)
         if self.rows is not None:
             budget.check_rows(self.rows)
         numbers = {"epsilon": self.epsilon, "steps": self.steps, "noise_multiplier": self.noise_multiplier}

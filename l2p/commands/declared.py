@@ -7,7 +7,7 @@ from typing import Literal
 
 from l2p.base.errors import InputError
 from l2p.models import Model
-from l2p.release.api import known_rows, model_for, share_of
+from l2p.release.api import model_for, read_public, share_of
 from l2p.release.result import Result
 from l2p.tables.reading import Format
 from l2p.tables.schema import Encoding, Schema, read_rows
@@ -78,7 +78,7 @@ class DeclaredTable:
                 "public rows are encoded as the private ones, but the schema leaves bounds to be bought with the "
                 "budget; take these bounds from the public rows, or leave out --public."
             )
-        return known_rows(list(files), self.schema, Encoding(self.schema), self.format)
+        return read_public(list(files), self.schema, Encoding(self.schema), self.format)
 
     def test_rows(self, file: str, result: Result | None = None) -> Rows:
         """The rows of a table to score on, which may have further columns; before there is a result, to be checked."""

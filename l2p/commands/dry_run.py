@@ -38,14 +38,14 @@ def print_plan(
     Raises:
       InputError: what the run itself would raise before it reads a row.
     """
-    from l2p.release.planned_run import known_public
+    from l2p.release.planned_run import checked_public
     from l2p.tables.schema.rows import weights_in_words
 
     unit, target = declared.schema.unit, declared.schema.target
     warnings, model = budget.warnings(), declared.model
     named = asked = named if num_rows is None else named.for_rows(num_rows)
     if public is not None:
-        public = known_public(public, named, declared.num_features, model, model.known_kind(declared.kind))
+        public = checked_public(public, named, declared.num_features, model, model.known_kind(declared.kind))
     if num_rows is not None:
         budget.check_rows(num_rows)
         if not chooses:

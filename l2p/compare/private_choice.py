@@ -83,7 +83,7 @@ class SelectionPlan:
         candidates = _candidates(protector)
         shares = _shares(budget)
         targets = base_budget(shares[0], accountant, budget), base_budget(shares[1], SCORE_ACCOUNTANT, budget)
-        protector.sampler.check(budget.adjacency, num_rows)
+        protector.sampler.check_adjacency(budget.adjacency, num_rows)
         for candidate in candidates:  # a comparison's split has public rows where a candidate needs some
             admit(candidate, targets[0], model, accountant, has_public=candidate.needs_public)
         training = NamedProtector("", protector, accountant).filter(targets[0])

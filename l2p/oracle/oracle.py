@@ -95,7 +95,7 @@ class Oracle:
                 "answered more often than it is charged, so ask outside vmap, grad, cond, scan and jit."
             )
         event = query.event()
-        self._terms.check(query, event, self.setup, self.sampled)
+        self._terms.check_query(query, event, self.setup, self.sampled)
         decided = decide(
             self.setup,
             self.spending,
@@ -169,7 +169,7 @@ class Oracle:
     def _draw(self) -> Batch:
         sampler, num_lines = self.setup.price_list.sampler, self._reader.num_lines
         if self._batch is None or not isinstance(sampler, PermutationEpochs):
-            sampler.check(self.setup.adjacency, num_lines)
+            sampler.check_adjacency(self.setup.adjacency, num_lines)
             self._batch = self._noise.batch(sampler, num_lines, self.step)
         return self._batch
 

@@ -55,7 +55,7 @@ class Setup(struct.Struct):
           InputError: sampled queries are priced for another adjacency, the model has no such kind of target, or prices
             are proved for single rows where units are protected.
         """
-        price_list.sampler.check(adjacency)
+        price_list.sampler.check_adjacency(adjacency)
         if price_list.neighbours is not price_list.sampler.neighbours(adjacency):
             raise InputError(
                 f"accountant {price_list.name!r} was planned for other neighbours than {adjacency}, so its prices of "

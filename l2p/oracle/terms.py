@@ -27,7 +27,7 @@ class Terms:
     mechanisms: Sequence[str] | None = None
     sums_only: bool = False
 
-    def check(self, query: Query, event: Event, setup: Setup, samples: bool) -> None:
+    def check_query(self, query: Query, event: Event, setup: Setup, samples: bool) -> None:
         """Refuse a query that no proof covers here; `samples` says whether it would read a batch.
 
         Raises:

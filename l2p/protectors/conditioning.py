@@ -71,8 +71,8 @@ def value(coefficients: jax.Array, log_signal: jax.Array) -> jax.Array:
     return jnp.tensordot(powers, coefficients, 1)
 
 
-class Facts(NamedTuple):
-    """Public facts of a run, on which constants and networks are conditioned.
+class Covariates(NamedTuple):
+    """Public covariates of a run, on which constants and networks are conditioned.
 
     Attributes:
       log_signal: f32[], log(mu N).
@@ -91,45 +91,46 @@ class Facts(NamedTuple):
     @property
     def inputs(self) -> list[jax.Array]:
         """Inputs of networks beside the budget, f32[] each: not `wide`, because no shipped network runs there."""
-        return [jnp.asarray(fact) for fact in (self.size, self.margins, self.hidden)]
+        return [jnp.asarray(covariate) for covariate in (self.size, self.margins, self.hidden)]
 
 
-def facts_of(setup: Setup, num_params: int) -> Facts:
-    """The facts of a run of the setup's model with f32[num_params] params."""
-    return facts_for(setup, setup.model.num_features(num_params))
+def covariates_of(setup: Setup, num_params: int) -> Covariates:
+    """Covariates of a run of the setup's model with f32[num_params] params."""
+    return covariates_for(setup, setup.model.num_features(num_params))
 
 
-def facts_for(setup: Setup, num_features: int) -> Facts:
-    """The facts of a run on rows of so many features."""
+def covariates_for(setup: Setup, num_features: int) -> Covariates:
+    """Covariates of a run on rows of so many features."""
     size = standardize_size(min(max(num_features, 1), MOST_FEATURES))
     margins = min(math.log(setup.model.num_margins) / 2.0, 2.0)
     hidden, wide = not setup.model.convex, num_features > NARROW
-    return Facts(setup.log_signal, size, margins, float(hidden), float(wide))
+    return Covariates(setup.log_signal, size, margins, float(hidden), float(wide))
 
 
-def between_knots(knots: jax.Array, facts: Facts) -> jax.Array:
+def between_knots(knots: jax.Array, covariates: Covariates) -> jax.Array:
     """A hyper-parameter of a run; nothing is extrapolated.
 
     Args:
       knots: f32[k, 5], at k budgets spread evenly over `KNOT_RANGE`: the value for one margin, a typical number of
         features and no hidden layer, and its slopes in `size`, `margins`, `hidden` and `wide`.
-      facts: of the run.
+      covariates: of the run.
 
     Returns:
       f32[], linear between knots and constant beyond the first and the last.
 
     >>> import jax.numpy as jnp
     >>> knots = jnp.array([[1.0, 0.0, 0.0, 9.0, 9.0], [3.0, 1.0, 2.0, 9.0, 9.0]])
-    >>> [float(between_knots(knots, Facts(jnp.array(signal), 0.5, 0.25, 0.0, 0.0))) for signal in (-5.0, 7.35, 99.0)]
+    >>> runs = [Covariates(jnp.array(signal), 0.5, 0.25, 0.0, 0.0) for signal in (-5.0, 7.35, 99.0)]
+    >>> [float(between_knots(knots, run)) for run in runs]
     [1.0, 2.5, 4.0]
     """
     low, high = KNOT_RANGE
     knots = jnp.asarray(knots)
-    place = jnp.clip((facts.log_signal - low) / (high - low), 0.0, 1.0) * (knots.shape[0] - 1)
+    place = jnp.clip((covariates.log_signal - low) / (high - low), 0.0, 1.0) * (knots.shape[0] - 1)
     weights = jnp.maximum(0.0, 1.0 - jnp.abs(place - jnp.arange(knots.shape[0])))
-    return weights @ knots @ jnp.stack([jnp.ones(()), *map(jnp.asarray, facts[1:])])
+    return weights @ knots @ jnp.stack([jnp.ones(()), *map(jnp.asarray, covariates[1:])])
 
 
-def at(constants: jax.Array, facts: Facts) -> jax.Array:
+def at(constants: jax.Array, covariates: Covariates) -> jax.Array:
     """A hyper-parameter f32[] of a run, from a polynomial f32[k] in log(mu N) or from knots f32[k, 5]."""
-    return between_knots(constants, facts) if constants.ndim == 2 else value(constants, facts.log_signal)
+    return between_knots(constants, covariates) if constants.ndim == 2 else value(constants, covariates.log_signal)

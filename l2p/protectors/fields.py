@@ -44,8 +44,8 @@ class Coefficients:
     def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
         del sizes
         if value.ndim != 1 + len(self.tail) or value.shape[1:] != self.tail or not 0 < len(value) <= MAX_COEFFICIENTS:
-            wanted = ", ".join(["k", *map(str, self.tail)])
-            return f"has shape {list(value.shape)} where [{wanted}] belongs, k from 1 to {MAX_COEFFICIENTS}"
+            expected = ", ".join(["k", *map(str, self.tail)])
+            return f"has shape {list(value.shape)} where [{expected}] belongs, k from 1 to {MAX_COEFFICIENTS}"
         numbers = np.abs(np.asarray(value, np.float64))
         numbers[0] = np.where(np.asarray(value)[0] == -np.inf, 0.0, numbers[0])
         most = np.tensordot(2.0 ** np.arange(len(value)), numbers, 1).max()
@@ -89,8 +89,8 @@ class Numbers:
             for name, size in zip(self.shape, value.shape, strict=True)
         )
         if not fits:
-            wanted = [sizes.get(name, name) for name in self.shape]
-            return f"has shape {list(value.shape)} where [{', '.join(map(str, wanted))}] belongs"
+            expected = [sizes.get(name, name) for name in self.shape]
+            return f"has shape {list(value.shape)} where [{', '.join(map(str, expected))}] belongs"
         if not np.isfinite(value).all():
             return "holds a number that is not finite"
         return "holds a number that is not above 0" if self.positive and not (np.asarray(value) > 0).all() else None

@@ -62,14 +62,14 @@ class HandDesigned:
     def __call__(
         self, budget: Budget, model: str = "logistic", num_rows: int | None = None, accountant: str | None = None
     ) -> Protector:
-        """The protector for these facts."""
+        """The protector for this problem."""
         return self.make(Problem(budget, model, num_rows, accountant))
 
     def budget(self, budget: Budget) -> Budget:
         """`budget` with the adjacency of this method's proof."""
         return budget if self.adjacency is None else dataclasses.replace(budget, adjacency=self.adjacency)
 
-    def check(self, name: str, budget: Budget, accountant: str | None) -> None:
+    def check_paper_terms(self, name: str, budget: Budget, accountant: str | None) -> None:
         """Refuse an adjacency or an accountant other than the paper's."""
         if self.adjacency not in (None, budget.adjacency):
             raise InputError(

@@ -39,8 +39,8 @@ class ProtectorWrapper(Protector):
     def adaptive_noise(self) -> bool:  # type: ignore[override]
         return self.inner.adaptive_noise
 
-    def check(self, model: Model) -> None:
-        self.inner.check(model)
+    def check_model(self, model: Model) -> None:
+        self.inner.check_model(model)
 
     def check_public(self, public: Rows, model: Model, kind: str) -> None:
         if self.inner.needs_public:

@@ -34,7 +34,7 @@ class PassRows(RemoteRows):
     solves: ClassVar[bool] = True
 
     @abc.abstractmethod
-    def check(self, protector: object, model: Model) -> None:
+    def check_model(self, protector: object, model: Model) -> None:
         """Refuse, before anything is read, a protector or a model of which this machine cannot answer every query.
 
         Raises:

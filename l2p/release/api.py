@@ -17,7 +17,7 @@ from l2p.privacy.ledger.reservation import Reservation, held, open_ledger
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries.bins import SCALE
 from l2p.release.admission import admit
-from l2p.release.planned_run import PlannedRun, known_public, plan_run
+from l2p.release.planned_run import PlannedRun, checked_public, plan_run
 from l2p.release.private_bounds import SHARE, Purchase, check_share
 from l2p.release.private_run import execute
 from l2p.release.result import Result
@@ -110,13 +110,13 @@ def private_train(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
     refuse_same(data, public)
-    given = data
-    found: Schema | None = None
+    source_data = data
+    declared_schema: Schema | None = None
     schema = schema_of(data) if isinstance(data, RowSource) and schema is None else schema
     if schema is not None or bounds is not None or is_pair(data):
-        data, found = declared(data, schema, bounds, classes, target_bounds, class_weights)
-        found = found.written_as(format)
-        model, kind = model_for(found, model, kind)
+        data, declared_schema = declared(data, schema, bounds, classes, target_bounds, class_weights)
+        declared_schema = declared_schema.written_as(format)
+        model, kind = model_for(declared_schema, model, kind)
     else:
         _refuse_for_encoded(
             classes=classes,
@@ -129,18 +129,18 @@ def private_train(
     model = find_model(model)
     has_public = public is not None or (isinstance(data, Task) and data.public is not None)
     protector = default_protector(model.name) if protector is None else protector
-    raw = None if found is None else data
-    named = admit(protector, budget, model, accountant, data=raw, schema=found, has_public=has_public)
+    raw_table = None if declared_schema is None else data
+    named = admit(protector, budget, model, accountant, data=raw_table, schema=declared_schema, has_public=has_public)
     share, table = 0.0, None
-    if found is not None:
-        share = share_of(found, bounds_share)
+    if declared_schema is not None:
+        share = share_of(declared_schema, bounds_share)
         if share:
-            table = _unbounded(data, found, public, on_invalid, format)
+            table = _unbounded(data, declared_schema, public, on_invalid, format)
             data = table.rows
         else:
-            data = _encoded(data, public, named, found, model, on_invalid, format)
-    facts: dict[str, Any] = {"kind": kind, "schema": found, "share": share}
-    planned = plan_run(data, named, budget, model, key=key, params=params, num_rows=num_rows, **facts)
+            data = _encoded(data, public, named, declared_schema, model, on_invalid, format)
+    run_options: dict[str, Any] = {"kind": kind, "schema": declared_schema, "share": share}
+    planned = plan_run(data, named, budget, model, key=key, params=params, num_rows=num_rows, **run_options)
     purchase = None
     if table is not None:
         purchase = Purchase.plan(table.schema.private_bounds, share, planned, len(table.rows.y), key)
@@ -148,11 +148,15 @@ def private_train(
     def run(reservation: Reservation | None) -> Result:
         if table is None or purchase is None:
             result = execute(planned, reservation)
-            return result if found is None else result.with_schema(found).of_table(given, found.target.column)
-        bounds, bought = purchase.buy(table.binned(SCALE))
-        known, rows = table.bounded(bounds)
-        result = execute(planned._replace(task=Task(rows)), reservation, bought)
-        return result.with_schema(known, tuple(bounds)).of_table(given, known.target.column)
+            return (
+                result
+                if declared_schema is None
+                else result.with_schema(declared_schema).of_table(source_data, declared_schema.target.column)
+            )
+        bounds, purchased = purchase.buy(table.binned(SCALE))
+        bought_schema, rows = table.bounded(bounds)
+        result = execute(planned._replace(task=Task(rows)), reservation, purchased)
+        return result.with_schema(bought_schema, tuple(bounds)).of_table(source_data, bought_schema.target.column)
 
     if ledger is None:
         return run(None)
@@ -172,20 +176,20 @@ def _encoded(
 ) -> Task:
     """The rows of a table in memory, or a table that streams as it is, beside public rows."""
     encoding = Encoding(schema)
-    known = None if public is None else known_rows(public, schema, encoding, format)
-    if known is not None:  # before a private row is read
-        known = known_public(known, named, len(encoding.names), model, schema.target.kind)
+    public_rows = None if public is None else read_public(public, schema, encoding, format)
+    if public_rows is not None:  # before a private row is read
+        public_rows = checked_public(public_rows, named, len(encoding.names), model, schema.target.kind)
     if not isinstance(data, RowSource):
         data = read_rows(data, encoding, on_invalid, format, unit=schema.unit)
     elif schema_of(data) != schema:
         raise InputError("the table streams by another schema than was given; open it with this one, or leave it out.")
-    if known is not None and not isinstance(data, RemoteRows):
-        refuse_equal((data,) if isinstance(data, Rows) else data.blocks(), known)
-    return Task(private=data, public=known)
+    if public_rows is not None and not isinstance(data, RemoteRows):
+        refuse_equal((data,) if isinstance(data, Rows) else data.blocks(), public_rows)
+    return Task(private=data, public=public_rows)
 
 
-def _refuse_for_encoded(**given: Any) -> None:
-    for name, value in given.items():
+def _refuse_for_encoded(**arguments: Any) -> None:
+    for name, value in arguments.items():
         if value is not None:
             raise InputError(
                 f"{name} is about a raw table, but the rows came encoded; pass (X, y) with bounds, or a schema, or "
@@ -193,7 +197,7 @@ def _refuse_for_encoded(**given: Any) -> None:
             )
 
 
-def known_rows(public: Any, schema: Schema, encoding: Encoding, format: Format | None) -> Rows:
+def read_public(public: Any, schema: Schema, encoding: Encoding, format: Format | None) -> Rows:
     """Public rows, encoded; `InputError` for invalid ones, whatever private ones do, since they can be corrected."""
     try:
         return read_rows(declared(public, schema)[0], encoding, "refuse", format)
@@ -245,10 +249,10 @@ def model_for(schema: Schema, model: str | Model, kind: str | None = None) -> tu
         raise InputError(f"kind is {kind!r}, but the schema declares a {target.kind} target; leave the kind out.")
     learner = find_model(model, None if target.classes is None else len(target.classes))
     if target.kind not in learner.kinds:
-        what = "a number" if target.classes is None else f"one of {len(target.classes)} classes"
-        fitting = [name for name, one in MODELS.items() if target.kind in one.kinds]
+        target_text = "a number" if target.classes is None else f"one of {len(target.classes)} classes"
+        fitting = [name for name, candidate in MODELS.items() if target.kind in candidate.kinds]
         raise InputError(
-            f"the target {target.column!r} is {what}, which model {model} does not learn; choose --model "
+            f"the target {target.column!r} is {target_text}, which model {model} does not learn; choose --model "
             f"{' or '.join([*fitting, 'softmax'] if target.kind == 'multiclass' else fitting)}."
         )
     return learner, target.kind
@@ -268,8 +272,11 @@ def load(name: str | Path, budget: Budget | None = None, model: str = "logistic"
 
 
 def _reserve(ledger: Ledger, planned: PlannedRun, id: str, buys_bounds: bool) -> Reservation:
-    asked = planned.filter.budget
-    what = f"{planned.named.name}, epsilon {asked.epsilon:g}, delta {asked.delta:g}, accountant {planned.filter.name}"
+    requested = planned.filter.budget
+    purpose = (
+        f"{planned.named.name}, epsilon {requested.epsilon:g}, delta {requested.delta:g}, accountant "
+        f"{planned.filter.name}"
+    )
     mechanisms = {*planned.named.protector.mechanisms, *(("gaussian",) if buys_bounds else ())}
     unit = None if planned.unit is None else planned.unit.column
-    return Reservation.make(ledger, planned.filter, mechanisms, what, id, unit)
+    return Reservation.make(ledger, planned.filter, mechanisms, purpose, id, unit)

@@ -14,9 +14,9 @@ from l2p.release.rewritten import invented
 SAME = 1e-6
 
 
-def equal(number: float, other: float) -> bool:
-    """Whether two fields hold the same number."""
-    return math.isclose(number, other, rel_tol=SAME)
+def equal(first: float, second: float) -> bool:
+    """True if two fields hold the same number."""
+    return math.isclose(first, second, rel_tol=SAME)
 
 
 def contradictions(card: Card) -> Iterator[str]:
@@ -35,11 +35,15 @@ def contradictions(card: Card) -> Iterator[str]:
         if not all(map(equal, ends, (min(listed[mechanism]), max(listed[mechanism])))):
             yield f"lists {mechanism} noise other than that of its events"
     steps = by_step(trace)
-    whole = {steps.get(step, ()) for step in range(1, card.steps + 1)}
-    if len(whole) > 1:
+    full_steps = {steps.get(step, ()) for step in range(1, card.steps + 1)}
+    if len(full_steps) > 1:
         yield "was granted different queries in different steps, but a protector asks the same ones in each"
     last = steps.get(card.steps + 1, ())
-    if whole and last and (len(last) >= len(next(iter(whole))) or last != next(iter(whole))[: len(last)]):
+    if (
+        full_steps
+        and last
+        and (len(last) >= len(next(iter(full_steps))) or last != next(iter(full_steps))[: len(last)])
+    ):
         yield f"ended after step {card.steps}, but was granted all of step {card.steps + 1} or what no step asks"
     yield from _around_the_run(card)
 
@@ -48,9 +52,9 @@ def _around_the_run(card: Card) -> Iterator[str]:
     """The same in what it says of the unit, of where noise came from, and of its ledger."""
     if not is_row(card.unit) and card.unit != unit_on_card(card.unit["name"], card.unit["max_rows"]):
         yield "says otherwise which rows of a unit count than any run does"
-    other = not card.private_release  # only what it must not say: versions word what they do say differently
-    if card.randomness == RANDOMNESS[other] or card.float_mode == FLOATS[other]:
-        yield f"says that it is {'a simulation' if other else 'a release'}, but its noise is that of the other"
+    is_simulation = not card.private_release  # only what it must not say: versions word what they do say differently
+    if card.randomness == RANDOMNESS[is_simulation] or card.float_mode == FLOATS[is_simulation]:
+        yield f"says that it is {'a simulation' if is_simulation else 'a release'}, but its noise is that of the other"
     yield from invented(card)
 
 

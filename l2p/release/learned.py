@@ -8,7 +8,7 @@ Rows whose labels are coins say the same at every step, too, since all steps rea
 gradients of mean 0, each at most B long, has a length of B sqrt(N) or less on average. B is 1 / (m f) standard
 deviations of a step's noise (m its multiplier, f the sensitivity factor), so where batches are a share q of the rows,
 T steps add up to sqrt(N) times the sum of q / (m f), and each draws N q (1 - q) / (m f)^2 more variance of its own.
-That the noise of earlier steps has moved params only lowers W: the gradient leads back.
+Noise of earlier steps has moved params, and the gradient moves them back, which only lowers W.
 """
 
 import math
@@ -41,23 +41,23 @@ class _Answer(NamedTuple):
     bound: float
 
 
-def sentence(asked: Sequence[Sequence[Answered]], setup: Setup, steps: int, max_steps: int, moved: bool) -> str:
-    """What the answers of a run show.
+def sentence(blocks: Sequence[Sequence[Answered]], setup: Setup, steps: int, max_steps: int, moved: bool) -> str:
+    """The sentence on what was learned that the answers of a run allow.
 
     Args:
-      asked: records of `init`, then of each block of steps with a leading axis of steps, with the answers to gradient
+      blocks: records of `init`, then of each block of steps with a leading axis of steps, with the answers to gradient
         queries.
       setup: the public facts.
       steps, max_steps: granted in full, and allowed.
-      moved: whether released params differ from those that the run began with.
+      moved: True if released params differ from those that the run began with.
     """
-    if not any(np.any(record.granted) for records in asked for record in records):
+    if not any(np.any(record.granted) for records in blocks for record in records):
         return NOTHING
     if steps == 0 < max_steps:
         return NO_STEP
     if not moved:
         return UNMOVED
-    stands_out = _stands_out(_answers(asked[1:], setup), setup)
+    stands_out = _stands_out(_answers(blocks[1:], setup), setup)
     return UNTOLD if stands_out is None else SIGNAL if stands_out else NOISE
 
 
@@ -75,7 +75,7 @@ def _answers(blocks: Sequence[Sequence[Answered]], setup: Setup) -> Iterator[_An
 
 
 def _stands_out(answers: Iterator[_Answer], setup: Setup) -> bool | None:
-    """Whether W exceeds what noise and chance leave, when it is looked at; None with fewer than two answers."""
+    """True if W exceeds its limit at one of the looks; None with fewer than two answers."""
     num_rows, rate = float(setup.num_rows), float(setup.price_list.sampler.rate())
     earlier: dict[int, np.ndarray] = {}
     total = variance = persistent = 0.0

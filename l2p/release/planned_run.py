@@ -66,8 +66,8 @@ def plan_run(
     task = data if isinstance(data, Task) else Task(private=data)
     _check_declared(task.private, unit, weights)
     same_table.refuse_same(task.private, task.public)
-    lines, num_features = checks.shape_of(task.private)
-    num_rows = checks.number_of_rows(lines, num_rows, budget)
+    num_lines, num_features = checks.shape_of(task.private)
+    num_rows = checks.number_of_rows(num_lines, num_rows, budget)
     budget.check_rows(num_rows)
     named, kind = named.for_rows(num_rows), model.known_kind(kind)
     if task.public is not None:
@@ -76,13 +76,13 @@ def plan_run(
                 "rows on other machines are not yet told apart from public ones, so a row might count as both; leave "
                 "out the public rows, or read the table here."
             )
-        task = dataclasses.replace(task, public=known_public(task.public, named, num_features, model, kind))
+        task = dataclasses.replace(task, public=checked_public(task.public, named, num_features, model, kind))
     if isinstance(task.private, PassRows):
-        task.private.check(named.protector, model)
+        task.private.check_model(named.protector, model)
     if not named.protector.additive:
         checks.check_whole(named.name, task.private, num_rows)
     if budget.adjacency is not Adjacency.ADD_REMOVE:  # under which lines are private, and none is planned for
-        checks.check_planned(named.name, named.protector.planned_rows, lines)
+        checks.check_planned(named.name, named.protector.planned_rows, num_lines)
     params = _starting_point(model, num_features, params)
     if key is None:
         checks.check_mask(task.private)
@@ -96,9 +96,9 @@ def plan_run(
     )
     if weights is not None:
         setup = dataclasses.replace(setup, class_weights=class_weights.shares(weights))
-    filter.sampler.check(budget.adjacency, lines)  # the card states N, and prices depend on it
+    filter.sampler.check_adjacency(budget.adjacency, num_lines)  # the card states N, and prices depend on it
     checks.check_ordered(task.private, filter.sampler)
-    noise = noise_for(named.protector, params, lines, (num_rows, num_features), setup, task.public, key)
+    noise = noise_for(named.protector, params, num_lines, (num_rows, num_features), setup, task.public, key)
     checks.check_scaled(task.private, labels_of(model, kind))  # last: it reads the rows
     warnings = [*budget.warnings(), *warnings]
     return PlannedRun(task, budget, named, filter, setup, params, noise, model, num_rows, num_features, warnings, unit)
@@ -124,11 +124,11 @@ def _check_declared(rows: Rows | RowSource, unit: Unit | None, weights: Sequence
         )
 
 
-def known_public(public: Rows, named: NamedProtector, num_features: int, model: Model, kind: str) -> Rows:
+def checked_public(public: Rows, named: NamedProtector, num_features: int, model: Model, kind: str) -> Rows:
     """Public rows as NumPy f32 arrays; `InputError` if they, or the protector, cannot be used with each other."""
-    known = public_data.checked(public, num_features, labels_of(model, kind))
-    named.protector.check_public(known, model, kind)
-    return known
+    rows = public_data.checked(public, num_features, labels_of(model, kind))
+    named.protector.check_public(rows, model, kind)
+    return rows
 
 
 def labels_of(model: Model, kind: str) -> tuple[float, ...] | None:

@@ -1,4 +1,4 @@
-"""Bounds that nobody knows, bought from a run's own budget before its rows can be scaled.
+"""Bounds that nobody declared, bought from a run's own budget before its rows can be scaled.
 
 One Gaussian query counts the cells of every such column in bins that do not depend on the data. It goes through the
 oracle like any other, with a share of the budget that the run then does without, under the run's filter and in its
@@ -85,7 +85,7 @@ class Purchase:
 
     @classmethod
     def plan(
-        cls, columns: tuple[str, ...], share: float, planned: PlannedRun, lines: int, key: jax.Array | None
+        cls, columns: tuple[str, ...], share: float, planned: PlannedRun, num_lines: int, key: jax.Array | None
     ) -> "Purchase":
         """The purchase that goes before a run which was planned without this share of its budget.
 
@@ -93,7 +93,7 @@ class Purchase:
           columns: those with private bounds.
           share: of the budget; see `check_share`.
           planned: the run.
-          lines: of the table.
+          num_lines: of the table.
           key: of a simulation; its noise is not that of the run.
         """
         budget = jnp.asarray(float32_down(planned.filter.limit * share))
@@ -101,7 +101,7 @@ class Purchase:
         setup = dataclasses.replace(planned.setup, price_list=price_list, cap=budget)
         key = None if key is None else jax.random.fold_in(key, 2**31 - 1)
         shape = planned.num_rows, len(columns)
-        noise = noise_for(CountBins(len(columns)), jnp.zeros(1), lines, shape, setup, None, key)
+        noise = noise_for(CountBins(len(columns)), jnp.zeros(1), num_lines, shape, setup, None, key)
         return cls(columns, setup, noise, planned.num_rows)
 
     def buy(self, binned: Rows) -> tuple[dict[str, Interval], list[Answered]]:
@@ -165,17 +165,17 @@ def choose(counts: Sequence[float] | np.ndarray, noise_std: float, num_rows: int
     ((2.0, 64.0), (16.0, 64.0))
     """
     counts = np.asarray(counts, np.float64)
-    least, taken = TAIL * num_rows, np.zeros(len(counts), bool)
+    least, chosen = TAIL * num_rows, np.zeros(len(counts), bool)
     sure = -ndtri(FALSE_ALARM / (num_columns * len(counts) * len(WIDTHS)))
     for width in WIDTHS:
         sums = np.convolve(counts, np.ones(width), "valid")
         for place in np.argsort(-sums):
             window = slice(place, place + width)
-            if sums[place] > max(sure * noise_std * width**0.5, least) and not taken[window].any():
-                taken[window] = _without_ends(counts[window], noise_std)
-    if not taken.any():
-        taken[np.argmax(counts)] = True
-    low, high = (int(end) for end in np.flatnonzero(taken)[[0, -1]])
+            if sums[place] > max(sure * noise_std * width**0.5, least) and not chosen[window].any():
+                chosen[window] = _without_ends(counts[window], noise_std)
+    if not chosen.any():
+        chosen[np.argmax(counts)] = True
+    low, high = (int(end) for end in np.flatnonzero(chosen)[[0, -1]])
     weak = max(WEAK * noise_std, least)
     while low > 0 and counts[low - 1] > weak:
         low -= 1
@@ -189,5 +189,5 @@ def choose(counts: Sequence[float] | np.ndarray, noise_std: float, num_rows: int
 
 def _without_ends(counts: np.ndarray, noise_std: float) -> np.ndarray:
     """The bins bool[w] from the first to the last that holds more than the noise, or as much as any."""
-    held = np.flatnonzero(counts > min(noise_std, np.max(counts) * 0.999))
-    return (np.arange(len(counts)) >= held[0]) & (np.arange(len(counts)) <= held[-1])
+    occupied = np.flatnonzero(counts > min(noise_std, np.max(counts) * 0.999))
+    return (np.arange(len(counts)) >= occupied[0]) & (np.arange(len(counts)) <= occupied[-1])

@@ -35,11 +35,11 @@ _start = jax.jit(start)
 _advance = jax.jit(advance, static_argnames="num_steps")
 
 
-def execute(planned: PlannedRun, reservation: Reservation | None, bought: Sequence[Answered] = ()) -> Result:
-    """Read the rows, settle the reservation, and state the guarantee; `bought` came before, under the same filter."""
+def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Sequence[Answered] = ()) -> Result:
+    """Read the rows, settle the reservation, and state the guarantee; `purchased` came before, by the same filter."""
     task, budget, named, filter, setup, params, noise, model, num_rows, num_features, warnings, unit = planned
-    run, asked = _train(named.protector, params, task, setup, noise, labels_of(model, setup.kind))
-    trace = after(bought, trace_of(asked[0], asked[1:]))
+    run, records = _train(named.protector, params, task, setup, noise, labels_of(model, setup.kind))
+    trace = after(purchased, trace_of(records[0], records[1:]))
     adaptive = bool(named.protector.adaptive_noise)
     certified = filter.certify(trace, adaptive)
     composition, unsettled = (None, []) if reservation is None else reservation.settle(trace, certified, adaptive)
@@ -51,8 +51,8 @@ def execute(planned: PlannedRun, reservation: Reservation | None, bought: Sequen
         )
     steps, stop_reason = int(run.step), "max_steps" if run.alive else "budget"
     moved = not np.array_equal(released, params)
-    learned = sentence(asked, setup, steps, named.protector.num_steps, moved)
-    known = public_data.on_card(task.public)
+    learned = sentence(records, setup, steps, named.protector.num_steps, moved)
+    public = public_data.on_card(task.public)
     card = card_of_run(
         budget,
         filter,
@@ -69,7 +69,7 @@ def execute(planned: PlannedRun, reservation: Reservation | None, bought: Sequen
         steps=steps,
         max_steps=named.protector.num_steps,
         stop_reason=stop_reason,
-        public=known,
+        public=public,
         protector={
             "name": named.name,
             "sha256": named.sha256,
@@ -99,17 +99,17 @@ def _train(
         private = task.private if isinstance(task.private, Rows) else checks.Checked.over(task.private, labels)
         rows = public_data.apart(private, task.public)
         rows = single(rows) if isinstance(rows, Rows) else rows
-        known = single(task.public)
+        public = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
-        run, first = begin(protector, params, rows, setup, noise.draw(0), known)
-        asked = [first]
-        for done in range(0, protector.num_steps, CHUNK):
+        run, first = begin(protector, params, rows, setup, noise.draw(0), public)
+        blocks = [first]
+        for step in range(0, protector.num_steps, CHUNK):
             if not run.alive:
                 break
-            num_steps = min(CHUNK, protector.num_steps - done)
-            run, records = _go_on(protector, run, rows, setup, noise.draw(num_steps), num_steps, known)
-            asked.append(records)
-    return run, asked
+            num_steps = min(CHUNK, protector.num_steps - step)
+            run, records = _go_on(protector, run, rows, setup, noise.draw(num_steps), num_steps, public)
+            blocks.append(records)
+    return run, blocks
 
 
 def _go_on(
@@ -128,7 +128,7 @@ def _go_on(
     return run, records
 
 
-def after(bought: Sequence[Answered], trace: Sequence[Answered]) -> list[Answered]:
-    """What was bought before a run and then its own trace, with what is spent added up over both."""
-    before = bought[-1].spent if bought else 0.0
-    return [*bought, *(dataclasses.replace(row, spent=before + row.spent) for row in trace)]
+def after(purchased: Sequence[Answered], trace: Sequence[Answered]) -> list[Answered]:
+    """The trace of purchases before a run, then its own, with `spent` added up over both."""
+    before = purchased[-1].spent if purchased else 0.0
+    return [*purchased, *(dataclasses.replace(row, spent=before + row.spent) for row in trace)]

@@ -37,14 +37,14 @@ MAX_NUMBERS = 2**26
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
-    """What a rehearsal tells of a card and its run.
+    """Outcome of a rehearsal of the run of a card.
 
     Attributes:
       differences: ends of sentences that begin with "it".
       warnings: of the protector's setup.
       kinds: of every answered query; None if unknown.
       compared: whether its queries were compared with those that the protector asks.
-      has_noise: whether their noise was found as it is on every table.
+      has_noise: True if their noise is the one that it is on every table.
       remark: a sentence on what could not be rehearsed, if anything.
     """
 
@@ -74,10 +74,12 @@ def rehearse(card: Card, named: NamedProtector) -> Rehearsal:
 
 
 def _rehearsed_as(card: Card, named: NamedProtector, model: Model, kind: str) -> Rehearsal:
-    """The same where the model learned a target of this kind."""
+    """`rehearse` for a model that learned a target of this kind."""
     name = named.name
-    lines = max(getattr(named.protector.sampler, "num_rows", 1), 0 if card.public is None else card.public["num_rows"])
-    if max(lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
+    num_lines = max(
+        getattr(named.protector.sampler, "num_rows", 1), 0 if card.public is None else card.public["num_rows"]
+    )
+    if max(num_lines * card.num_features, model.num_params(card.num_features)) > MAX_NUMBERS:
         return Rehearsal(remark="Its table is too large to rehearse the run on this machine.")
     before = card.answered()[: 1 if bought_bounds(card) else 0]
     share = card.filter().spent(before) / card.filter().limit if before else 0.0
@@ -96,17 +98,17 @@ def _rehearsed_as(card: Card, named: NamedProtector, model: Model, kind: str) ->
         named, card.budget, model, card.num_features, card.num_rows, None, kind, rows_per_unit, share
     )
     if ran.name != name:
-        said = f"has a budget and size at which {ran.name} runs instead of {name}"
-        return Rehearsal([said], remark=remark)
+        difference = f"has a budget and size at which {ran.name} runs instead of {name}"
+        return Rehearsal([difference], remark=remark)
     at_start, per_step = kinds_asked(ran.protector, setup, card.num_features, public)
     kinds = _kinds(card, [*[(BinCounts.name, BinCounts.mechanism)] * len(before), *at_start], per_step)
     if kinds is None:
         return Rehearsal([f"was granted other queries than {name} asks"], warnings, remark=remark)
-    found = Rehearsal((), warnings, kinds, compared=True, remark=remark)
+    rehearsal = Rehearsal((), warnings, kinds, compared=True, remark=remark)
     if ran.protector.adaptive_noise or public is not None:
-        return found
+        return rehearsal
     differences, has_noise = _other_noise(card, ran, filter, setup, len(before))
-    return dataclasses.replace(found, differences=differences, has_noise=has_noise)
+    return dataclasses.replace(rehearsal, differences=differences, has_noise=has_noise)
 
 
 def _kinds(card: Card, at_start: Sequence[Kind], per_step: Sequence[Kind]) -> list[Kind] | None:
@@ -125,34 +127,34 @@ def _kinds(card: Card, at_start: Sequence[Kind], per_step: Sequence[Kind]) -> li
 
 
 def _other_noise(
-    card: Card, ran: NamedProtector, filter: Filter, setup: Setup, num_bought: int
+    card: Card, ran: NamedProtector, filter: Filter, setup: Setup, num_purchased: int
 ) -> tuple[list[str], bool]:
     """Differences between noise and clip norms on the card and those on every table, and whether noise is the same."""
     if isinstance(filter, EnvelopeFilter):
         same = _alike(decode_events(card.envelope or []), filter.envelope, ENVELOPE_TOLERANCE)
     else:
         trace = asked(ran.protector, setup, card.num_features)
-        same = _alike(card.answered()[num_bought:], trace, TOLERANCE)
+        same = _alike(card.answered()[num_purchased:], trace, TOLERANCE)
     if not same:
         return [f"holds other noise than {ran.name} adds at this budget and size, on any table"], False
-    if other := _other_bounds(card, ran.protector, setup):
-        said = f"bounds a row's contribution to {other} differently than {ran.name} does for {card.num_rows} rows"
-        return [said], True
+    if query := _other_bounds(card, ran.protector, setup):
+        difference = f"bounds a row's contribution to {query} differently than {ran.name} does for {card.num_rows} rows"
+        return [difference], True
     return [], True
 
 
 def _public_shapes(card: Card) -> Rows:
     """Rows of the number that the card says, without values: enough to find which queries are asked."""
-    assert card.public is not None  # or the card was found out before
-    lines = card.public["num_rows"]
-    return Rows(jnp.zeros((lines, card.num_features)), jnp.zeros(lines), jnp.zeros(lines))
+    assert card.public is not None  # else `verify` ended before
+    num_rows = card.public["num_rows"]
+    return Rows(jnp.zeros((num_rows, card.num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
 
 
-def _alike(events: Sequence[Answered], others: Sequence[Answered], tolerance: float) -> bool:
-    return len(events) == len(others) and all(
-        (one.step, one.mechanism) == (other.step, other.mechanism)
-        and math.isclose(one.noise_multiplier, other.noise_multiplier, rel_tol=tolerance)
-        for one, other in zip(events, others, strict=True)
+def _alike(events: Sequence[Answered], expected_events: Sequence[Answered], tolerance: float) -> bool:
+    return len(events) == len(expected_events) and all(
+        (event.step, event.mechanism) == (expected.step, expected.mechanism)
+        and math.isclose(event.noise_multiplier, expected.noise_multiplier, rel_tol=tolerance)
+        for event, expected in zip(events, expected_events, strict=True)
     )
 
 
@@ -175,7 +177,7 @@ def _ends(bounds: Sequence[float]) -> tuple[float, float] | None:
     return (min(bounds), max(bounds)) if bounds else None
 
 
-def _close(ends: Sequence[float], others: Sequence[float] | None, tolerance: float = SAME) -> bool:
-    return others is not None and all(
-        math.isclose(end, other, rel_tol=tolerance) for end, other in zip(ends, others, strict=True)
+def _close(ends: Sequence[float], expected: Sequence[float] | None, tolerance: float = SAME) -> bool:
+    return expected is not None and all(
+        math.isclose(end, expected_end, rel_tol=tolerance) for end, expected_end in zip(ends, expected, strict=True)
     )

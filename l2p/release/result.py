@@ -1,4 +1,4 @@
-"""What a run returns, and the files it writes."""
+"""Result of a run, and the files it writes."""
 
 import csv
 import dataclasses
@@ -77,7 +77,7 @@ class Result:
         return self.card.learned
 
     def predict(self, data: Any, format: Format | None = None) -> np.ndarray:
-        """What is predicted for each row of a table [n], in the target's own words or units; see `Predictor.predict`.
+        """Predictions for the rows of a table [n], in the target's own words or units; see `Predictor.predict`.
 
         Without a schema the model knows no table: `data` is then an array [n, d] of features in [0, 1], or rows, and
         predictions are numbers of classes, or values in [0, 1].
@@ -114,27 +114,27 @@ class Result:
         return x
 
     def _of_encoded_rows(self) -> Schema:
-        """What rows without a schema declare: features and numbers in [0, 1], and classes by number."""
+        """Schema of rows without one: features and numbers in [0, 1], and classes by number."""
         model = find_model(self.model)
         columns = {f"x{place}": Number(0, 1) for place in range(model.num_features(len(self.params)))}
         if model.known_kind(self.kind) == "regression":
             return Schema(columns, Target("y", bounds=(0.0, 1.0)))
         return Schema(columns, Target("y", classes=tuple(map(int, model.labels))))
 
-    def with_schema(self, schema: Schema, bought: Sequence[str] = ()) -> "Result":
-        """The result of rows that `schema` encoded; its card says what of the schema is public.
+    def with_schema(self, schema: Schema, purchased: Sequence[str] = ()) -> "Result":
+        """The result of rows that `schema` encoded; its card lists what the schema publishes.
 
-        Where the run released a feature mean, cells that no row held count as what rows did
+        Where the run released a feature mean, values that no row held count as those that rows held
         (`l2p.release.prediction.unmet`).
 
         Args:
           schema: with all bounds known.
-          bought: columns whose bounds came from the budget.
+          purchased: columns whose bounds came from the budget.
         """
         card, sums = self.card, self._feature_sums()
-        said = [*card.not_private, *public_statements(schema, bought)]
+        statements = [*card.not_private, *public_statements(schema, purchased)]
         if sums is not None:
-            card = dataclasses.replace(card, not_private=said)
+            card = dataclasses.replace(card, not_private=statements)
             params = unmet.without_unmet(self.params, find_model(self.model), schema, sums)
             return dataclasses.replace(self, card=card, schema=schema, params=params)
         warnings = card.warnings
@@ -146,11 +146,11 @@ class Result:
                 "occur, or choose a protector that buys the feature mean, such as universal.",
             ]
         return dataclasses.replace(
-            self, card=dataclasses.replace(card, not_private=said, warnings=warnings), schema=schema
+            self, card=dataclasses.replace(card, not_private=statements, warnings=warnings), schema=schema
         )
 
     def _feature_sums(self) -> unmet.FeatureSums | None:
-        """What the run released of the sums of the encoded features, or None."""
+        """Released sums of the encoded features, or None."""
         for row in self.trace:
             if row.query == FeatureSum.name and row.answer is not None:
                 factor = self.card.budget.adjacency.sensitivity_factor * self.card.unit["max_rows"]
@@ -235,7 +235,7 @@ class Result:
 
 
 def _as_saved(schema: Schema) -> tuple[tuple[str, ...], dict[str, tuple[float, float]], tuple[float, ...] | None, str]:
-    """What a model file says of rows that a schema encodes: features in [0, 1], and classes by number."""
+    """Entries of a model file on rows that a schema encodes: features in [0, 1], and classes by number."""
     names, target = Encoding(schema).names, schema.target
     bounds = dict.fromkeys(names, (0.0, 1.0))
     if target.classes is None:

@@ -25,12 +25,12 @@ _RESERVATION = re.compile("[0-9a-f]{12}")
 
 
 def is_choice(card: Card) -> bool:
-    """Whether its guarantee is that of a choice among several runs, of which it lists one."""
+    """True if its guarantee is that of a choice among several runs, of which it lists one."""
     return SHARE in card.theorem
 
 
 def bought_bounds(card: Card) -> bool:
-    """Whether the run bought bounds first, which is the query before those of its protector."""
+    """True if the run bought bounds first, which is the query before those of its protector."""
     first = card.mechanisms[0] if card.mechanisms else {}
     begun = [query.mechanism for query in card.answered() if query.step == 0]
     return (first.get("query"), first.get("count")) == (BinCounts.name, 1) and begun[:1] == [BinCounts.mechanism]
@@ -49,8 +49,8 @@ def unlike(card: Card, adaptive: bool, warnings: Sequence[str], kinds: Sequence[
         dataclasses.replace(query, query=name, clip_norm=math.nan)
         for query, (name, _) in zip(card.answered(), kinds or [("", "")] * len(card.answered()), strict=True)
     ]
-    own = len(trace) - bought_bounds(card)
-    learned = NOTHING if not own else NO_STEP if card.steps == 0 < card.max_steps else None
+    num_own = len(trace) - bought_bounds(card)
+    learned = NOTHING if not num_own else NO_STEP if card.steps == 0 < card.max_steps else None
     written = card_of_run(
         card.budget,
         card.filter(),
@@ -109,40 +109,40 @@ def _other_words(card: Card, written: Card) -> Iterator[str]:
 def _other_queries(card: Card, written: Card) -> Iterator[str]:
     """Queries by name, how often each was answered, and with what noise; clip norms are compared elsewhere."""
     listed = [(kind["query"], kind["mechanism"], kind["count"]) for kind in card.mechanisms]
-    asked = [(kind["query"], kind["mechanism"], kind["count"]) for kind in written.mechanisms]
-    if listed != asked:
-        odd = next((one for one in listed if one not in asked), ("fewer of them",))
+    answered = [(kind["query"], kind["mechanism"], kind["count"]) for kind in written.mechanisms]
+    if listed != answered:
+        odd = next((kind for kind in listed if kind not in answered), ("fewer of them",))
         yield f"lists queries that its events were not answers to ({odd[0]})"
         return
     for kind, same in zip(card.mechanisms, written.mechanisms, strict=True):
         ends = zip(kind["noise_multiplier"], same["noise_multiplier"], strict=True)
-        if not all(math.isclose(end, other, rel_tol=_SAME) for end, other in ends):
+        if not all(math.isclose(end, expected, rel_tol=_SAME) for end, expected in ends):
             yield f"lists noise of {kind['query']} other than that of its events"
 
 
 def _learned_otherwise(card: Card, learned: str | None, kinds: Sequence[Kind] | None) -> Iterator[str]:
-    told = None if kinds is None else sum(name in GRADIENTS for name, _ in kinds) > 1
+    has_gradients = None if kinds is None else sum(name in GRADIENTS for name, _ in kinds) > 1
     if card.learned not in SENTENCES:
         yield "words what was learned as no run does"
     elif learned is not None and card.learned != learned:
         yield f"says that something may have been learned, where a run like it says: {learned.rstrip('.')}"
     elif learned is None and (
-        card.learned in (NOTHING, NO_STEP) or (told is False and card.learned in (NOISE, SIGNAL))
+        card.learned in (NOTHING, NO_STEP) or (has_gradients is False and card.learned in (NOISE, SIGNAL))
     ):
         yield "says of what was learned what its events do not show"
     elif card.learned in IDLE and card.learned not in card.warnings:
         yield f"leaves out of warnings what a run like it says: {card.learned.rstrip('.')}"
 
 
-def without_schema(card: Card, schema: Schema, bought: bool) -> Iterator[str]:
-    """Sentences of a run's schema that its card lacks; which bounds were `bought` only the card says."""
-    for sentence in public_statements(schema)[1 if bought else 0 :]:
+def without_schema(card: Card, schema: Schema, purchased: bool) -> Iterator[str]:
+    """Sentences of a run's schema that its card lacks; with `purchased` bounds, all but the sentence on them."""
+    for sentence in public_statements(schema)[1 if purchased else 0 :]:
         if sentence not in card.not_private:
             yield f"leaves out of not_private what a run with the schema beside it says: {sentence.rstrip('.')}"
 
 
 def invented(card: Card) -> Iterator[str]:
-    """What no ledger writes about a run like this one."""
+    """Ledger entries on the card that no ledger writes about a run like this one."""
     entry = card.composition
     if entry is None:
         return
@@ -168,7 +168,7 @@ def invented(card: Card) -> Iterator[str]:
 
 
 def _counted(card: Card, unit: str, filter: Filter) -> tuple[float, bool]:
-    """What a run counts for in a ledger's unit, and whether that is exact or only the least."""
+    """Amount that a run counts for in a ledger's unit; True if it is exact, False if it is the least."""
     if not find(unit).composes:
         return (card.epsilon if is_choice(card) else card.epsilon_certified), True
     if find(unit).at_order or is_choice(card):  # at an order above 1 that only the ledger knows

@@ -1,4 +1,4 @@
-"""Where the noise of a run comes from: the operating system for a release, a key for a simulation."""
+"""Source of the noise of a run: the operating system for a release, a key for a simulation."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,7 @@ class SimulatedNoise:
 
     @contextlib.contextmanager
     def computing(self, doing: str) -> Iterator[None]:
-        """Errors say what they say, and sums are in float32."""
+        """Errors pass unchanged, and sums are in float32."""
         del doing
         with jax.enable_x64(False):
             yield
@@ -70,7 +70,7 @@ RunNoise = SimulatedNoise | ReleasedNoise
 def noise_for(
     protector: Protector,
     params: jax.Array,
-    lines: int,
+    num_lines: int,
     shape: tuple[int, int],
     setup: Setup,
     public: Rows | None,
@@ -85,10 +85,10 @@ def noise_for(
         return SimulatedNoise(key)
     num_rows, num_features = shape
     try:
-        with withheld("planning the noise") if lines != num_rows else contextlib.nullcontext():
-            plan: Any = plan_noise(protector, params, lines, num_features, setup, public)
+        with withheld("planning the noise") if num_lines != num_rows else contextlib.nullcontext():
+            plan: Any = plan_noise(protector, params, num_lines, num_features, setup, public)
     except RowsError:
-        if lines != num_rows:
+        if num_lines != num_rows:
             plan_noise(protector, params, num_rows, num_features, setup, public)
         raise
     return ReleasedNoise(Entropy(), *plan)

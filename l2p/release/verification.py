@@ -32,7 +32,7 @@ from l2p.tables.schema import Schema
 
 @dataclasses.dataclass
 class Findings:
-    """What the checks found.
+    """Outcome of the checks of a card.
 
     Attributes:
       known_by: "SHA-256" or "name", how its protector was recognised; None if it is not known here.
@@ -51,60 +51,64 @@ class Findings:
 
 def verify(card: Card, schema: Schema | None = None) -> Findings:
     """Compare a card with itself, with its protector, and with the schema that was kept beside it."""
-    found = Findings()
+    findings = Findings()
     if not card.private_release:
-        found.remarks.append("It says that it is of a simulation, whose noise somebody may know: it protects nobody.")
-    found.problems += contradictions(card)
+        findings.remarks.append(
+            "It says that it is of a simulation, whose noise somebody may know: it protects nobody."
+        )
+    findings.problems += contradictions(card)
     if is_choice(card):
-        found.remarks.append(
+        findings.remarks.append(
             "It is of a choice among several runs, of which it lists one: that all together keep to its guarantee, "
             "and the share that held this one, is what the card says and nobody checked."
         )
-        _compare(card, Rehearsal(), schema, found)
-        return found
-    _check_theorem(card, found)
-    _check_order(card, found)
+        _compare(card, Rehearsal(), schema, findings)
+        return findings
+    _check_theorem(card, findings)
+    _check_order(card, findings)
     try:
-        rehearsal = _check_protector(card, found)
+        rehearsal = _check_protector(card, findings)
     except InputError as error:
-        found.problems.append(f"cannot have been left by {card.protector['name']}: {str(error).rstrip('.')}")
-        return found
-    _compare(card, rehearsal, schema, found)
-    return found
+        findings.problems.append(f"cannot have been left by {card.protector['name']}: {str(error).rstrip('.')}")
+        return findings
+    _compare(card, rehearsal, schema, findings)
+    return findings
 
 
-def _compare(card: Card, rehearsal: Rehearsal, schema: Schema | None, found: Findings) -> None:
-    """Add what a run like it would have written otherwise."""
+def _compare(card: Card, rehearsal: Rehearsal, schema: Schema | None, findings: Findings) -> None:
+    """Add the fields that a run like it would have written otherwise."""
     filter = card.filter()
-    if found.problems or not filter.spent(card.answered()) <= filter.limit:
+    if findings.problems or not filter.spent(card.answered()) <= filter.limit:
         return
     differences = list(unlike(card, card.adaptive_noise, rehearsal.warnings, rehearsal.kinds))
     if schema is not None:
         differences += without_schema(card, schema, bought_bounds(card))
-    _blame(card, differences, found)
+    _blame(card, differences, findings)
 
 
-def _blame(card: Card, differences: Sequence[str], found: Findings) -> None:
+def _blame(card: Card, differences: Sequence[str], findings: Findings) -> None:
     """Add differences from what this version does: problems, unless another version made the card."""
-    made = card.versions.get("l2p", "unknown")
-    if made == versions()["l2p"]:
-        found.problems += differences
+    version = card.versions.get("l2p", "unknown")
+    if version == versions()["l2p"]:
+        findings.problems += differences
     else:  # how a method sets itself up, what it asks and how that is worded may change between versions
-        found.remarks += [f"It is of l2p {made}, and by this version it {one}." for one in differences]
+        findings.remarks += [
+            f"It is of l2p {version}, and by this version it {difference}." for difference in differences
+        ]
 
 
-def _check_theorem(card: Card, found: Findings) -> None:
-    ours = find(card.accountant).theorem
-    if card.theorem == ours:
+def _check_theorem(card: Card, findings: Findings) -> None:
+    theorem = find(card.accountant).theorem
+    if card.theorem == theorem:
         return
-    other = next((one.name for one in for_runs() if one.theorem == card.theorem), None)
-    if other is not None:
-        found.problems.append(f"names accountant {card.accountant}, but the theorem of {other}")
+    other_accountant = next((accountant.name for accountant in for_runs() if accountant.theorem == card.theorem), None)
+    if other_accountant is not None:
+        findings.problems.append(f"names accountant {card.accountant}, but the theorem of {other_accountant}")
     elif card.versions.get("l2p") != versions()["l2p"]:
-        found.remarks.append(f"This version words the theorem differently, and checked this one: {ours}")
+        findings.remarks.append(f"This version words the theorem differently, and checked this one: {theorem}")
 
 
-def _check_order(card: Card, found: Findings) -> None:
+def _check_order(card: Card, findings: Findings) -> None:
     """An order must have been fixed before the run: by the budget, the sampler and the number of steps."""
     if card.envelope is not None:
         return
@@ -114,66 +118,66 @@ def _check_order(card: Card, found: Findings) -> None:
         return
     # If noise was fixed beforehand, any order is valid.
     if card.adaptive_noise or not find(card.accountant).at_order:
-        found.problems.append(f"counts at order {card.order}, but {card.accountant} fixes {planned} beforehand")
+        findings.problems.append(f"counts at order {card.order}, but {card.accountant} fixes {planned} beforehand")
 
 
-def _check_protector(card: Card, found: Findings) -> Rehearsal:
+def _check_protector(card: Card, findings: Findings) -> Rehearsal:
     name, sha256 = card.protector["name"], card.protector["sha256"]
     named = recognise(name, sha256, card.budget, card.model, card.accountant, card.num_rows)
     if named is None:
         why = "it has no file" if sha256 is None else "no checkpoint of its SHA-256 ships with this version"
-        found.remarks.append(
+        findings.remarks.append(
             f"Protector {name} is not known here ({why}): that it has this sampler and these mechanisms, and whether "
             "its noise depended on answers, is what the card says and nobody checked."
         )
         return Rehearsal()
-    found.known_by = "name" if sha256 is None else "SHA-256"
+    findings.known_by = "name" if sha256 is None else "SHA-256"
     if any(f"{name} runs" in warning for warning in card.warnings):
         sampler = sampling.from_json(card.sampler)
-        found.remarks.append(f"{name} ran instead of another protector, with that one's batches: {sampler}.")
+        findings.remarks.append(f"{name} ran instead of another protector, with that one's batches: {sampler}.")
         named = drawing(sampler, named)
     settings = _settings(card, named)
-    found.problems += _misfits(card, named)
+    findings.problems += _misfits(card, named)
     if sha256 is not None and not MethodName.parse(name).tuned:  # as the file has them
-        found.problems += settings
-    if found.problems:
+        findings.problems += settings
+    if findings.problems:
         return Rehearsal()
     rehearsal = rehearse(card, named)
-    found.compared, found.rehearsed = rehearsal.compared, rehearsal.has_noise
-    found.remarks += [] if rehearsal.remark is None else [rehearsal.remark]
-    _blame(card, [*settings, *rehearsal.differences], found)
+    findings.compared, findings.rehearsed = rehearsal.compared, rehearsal.has_noise
+    findings.remarks += [] if rehearsal.remark is None else [rehearsal.remark]
+    _blame(card, [*settings, *rehearsal.differences], findings)
     return rehearsal
 
 
 def _misfits(card: Card, named: NamedProtector) -> list[str]:
     """Fields that no version of this protector would write."""
-    protector, sampler, found = named.protector, sampling.from_json(card.sampler), []
+    protector, sampler, problems = named.protector, sampling.from_json(card.sampler), []
     if protector.needs_public and card.public is None:
-        found.append(f"names no public rows, without which {named.name} does not run")
+        problems.append(f"names no public rows, without which {named.name} does not run")
     if type(sampler) is not type(protector.sampler):
-        found.append(f"says that {sampler} chose its rows, where {named.name} has {protector.sampler}")
+        problems.append(f"says that {sampler} chose its rows, where {named.name} has {protector.sampler}")
     if protector.adaptive_noise and not card.adaptive_noise:
-        found.append(
+        problems.append(
             f"says that noise was fixed in advance, but that of {named.name} depends on earlier answers, so that "
             "only its cap is certified"
         )
     if card.adaptive_noise and not protector.adaptive_noise:
-        found.append(f"says that noise depended on earlier answers, but that of {named.name} is fixed in advance")
+        problems.append(f"says that noise depended on earlier answers, but that of {named.name} is fixed in advance")
     bought = {"gaussian"} if bought_bounds(card) else set()
     if foreign := sorted({query.mechanism for query in card.answered()} - set(protector.mechanisms) - bought):
-        found.append(f"holds answers with {foreign[0]} noise, but {named.name} asks for {protector.mechanisms[0]}")
-    made = {"sources": None if named.sources is None else list(named.sources), "range": named.range}
-    if odd := [key for key, value in made.items() if card.protector[key] != value]:
-        found.append(f"says other {odd[0]} of {named.name} than {made[odd[0]]}")
-    return found
+        problems.append(f"holds answers with {foreign[0]} noise, but {named.name} asks for {protector.mechanisms[0]}")
+    provenance = {"sources": None if named.sources is None else list(named.sources), "range": named.range}
+    if odd := [key for key, value in provenance.items() if card.protector[key] != value]:
+        problems.append(f"says other {odd[0]} of {named.name} than {provenance[odd[0]]}")
+    return problems
 
 
 def _settings(card: Card, named: NamedProtector) -> list[str]:
     """Differences between its batches or number of steps and the protector's."""
     protector, sampler = named.protector, sampling.from_json(card.sampler)
-    found = []
+    differences = []
     if sampler != protector.sampler:
-        found.append(f"has {sampler} where {named.name} has {protector.sampler}")
+        differences.append(f"has {sampler} where {named.name} has {protector.sampler}")
     if card.max_steps != protector.num_steps:
-        found.append(f"allows {card.max_steps} steps where {named.name} takes {protector.num_steps}")
-    return found
+        differences.append(f"allows {card.max_steps} steps where {named.name} takes {protector.num_steps}")
+    return differences

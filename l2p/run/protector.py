@@ -49,7 +49,7 @@ class Protector(Struct, abc.ABC):
     needs_public: ClassVar[bool] = False
     reads_remaining_map: ClassVar[bool] = False
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""
         del model
 

@@ -91,7 +91,7 @@ def _lifted(
     def at(epsilon: float) -> Protector:
         adjacency = Adjacency.ZERO_OUT if method.adjacency is None else method.adjacency
         budget = Budget(epsilon, simulated.delta, adjacency)
-        method.check(name, budget, simulated.accountant)
+        method.check_paper_terms(name, budget, simulated.accountant)
         return method(budget, model, simulated.simulated_rows, simulated.accountant)
 
     any_budget = at(1.0)

@@ -492,7 +492,7 @@ def test_any_damage_is_refused_in_a_sentence_or_leaves_a_protector_that_can_be_p
         found = lookup.resolve(str(path), BUDGET, "logistic")
         filter = found.filter(BUDGET)
         setup = Setup.create(Logistic(), BUDGET.adjacency, filter.price_list(), N)
-        found.protector.check(Logistic())
+        found.protector.check_model(Logistic())
         plan_noise(found.protector, jnp.zeros(D + 1), N, D, setup)
     except InputError as error:
         assert "\n" not in str(error)  # noqa: PT017

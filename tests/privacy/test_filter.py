@@ -288,9 +288,9 @@ def test_every_combination_has_a_theorem_or_is_refused_in_a_sentence(sampler, ad
 
 def test_a_sampler_of_another_table_is_refused():
     for sampler in (FIXED, EPOCHS):
-        sampler.check(REPLACE_ONE, 30400)
+        sampler.check_adjacency(REPLACE_ONE, 30400)
         with pytest.raises(InputError, match=r"30400 rows, but the table has 100"):
-            sampler.check(REPLACE_ONE, 100)
+            sampler.check_adjacency(REPLACE_ONE, 100)
 
 
 @pytest.mark.slow(cases=["('rdp', Poisson*", "('ctcdp', Poisson*", "('pld', Poisson*ZERO_OUT*"])

@@ -322,7 +322,7 @@ def test_the_theory_refuses_rows_of_another_length():
     with pytest.raises(InputError, match="rows of length 1"):
         protector.check_public(PUBLIC.replace(x=2.0 * PUBLIC.x), MODEL, "multiclass")
     with pytest.raises(InputError, match="bounded derivatives"):
-        protector.check(MLP(2))
+        protector.check_model(MLP(2))
 
 
 def test_a_public_length_scales_rows_to_it():

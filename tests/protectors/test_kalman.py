@@ -13,7 +13,7 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
-from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, NARROW, Facts, between_knots, facts_of
+from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, NARROW, Covariates, between_knots, covariates_of
 from l2p.protectors.learned.belief import Measured
 from l2p.protectors.learned.kalman import INPUTS, LONGEST, OUTPUTS
 from l2p.protectors.stepwise.schedulers import Observation
@@ -425,13 +425,13 @@ def test_knots_are_met_and_nothing_is_extrapolated():
     low, high = KNOT_RANGE
     places = (low - 9, low, (low + high) / 2, high, high + 9)
     for hidden, wide, middle in ((0.0, 0.0, 6.0), (1.0, 0.0, 9.0), (0.0, 1.0, 11.0)):
-        found = [float(between_knots(knots, Facts(jnp.array(at), 1.0, 0.5, hidden, wide))) for at in places]
+        found = [float(between_knots(knots, Covariates(jnp.array(at), 1.0, 0.5, hidden, wide))) for at in places]
         np.testing.assert_allclose(found, [0.0, 0.0, middle, 2.0, 2.0], atol=1e-5)
 
 
 def test_facts_tell_features_margins_and_hidden_layers_apart():
     of = [
-        facts_of(dataclasses.replace(SETUP, model=find_model(name)), find_model(name).num_params(8))
+        covariates_of(dataclasses.replace(SETUP, model=find_model(name)), find_model(name).num_params(8))
         for name in ("square", "softmax:4", "mlp")
     ]
     assert of[0].size == of[1].size == of[2].size
@@ -441,7 +441,7 @@ def test_facts_tell_features_margins_and_hidden_layers_apart():
 
 def test_features_beyond_those_of_training_change_no_constant():
     def of(features):
-        return facts_of(SETUP, find_model("square").num_params(features))
+        return covariates_of(SETUP, find_model("square").num_params(features))
 
     sizes = [of(features).size for features in (3, 100, MOST_FEATURES, MOST_FEATURES + 1, 10_000)]
     assert sizes[0] < sizes[1] < sizes[2] == sizes[3] == sizes[4]

@@ -12,12 +12,12 @@ from l2p.models import MODELS, find_model
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
-from l2p.protectors.conditioning import Facts
+from l2p.protectors.conditioning import Covariates
 from l2p.protectors.learned.kalman import LONGEST
 from l2p.protectors.learned.line import MOST, LineStep
 from l2p.protectors.stepwise.schedulers import Observation
 
-FACTS = Facts(jnp.float32(5.0), 0.0, 0.0, 0.0, 0.0)
+COVARIATES = Covariates(jnp.float32(5.0), 0.0, 0.0, 0.0, 0.0)
 FREE = 1e9
 
 
@@ -31,7 +31,7 @@ def line_of(spread=0.0, renewed=-30.0, curvature=0.0):
 
 def asked(line, slope, noise=0.0, curvature=1.0, variance=0.0, longest=FREE):
     """The change and the variance left."""
-    return line(*map(jnp.float32, (variance, slope, noise, curvature, longest)), FACTS)
+    return line(*map(jnp.float32, (variance, slope, noise, curvature, longest)), COVARIATES)
 
 
 def test_without_noise_a_step_is_newtons():

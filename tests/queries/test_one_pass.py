@@ -258,6 +258,6 @@ def test_added_rows_and_losses_that_are_not_smooth_are_refused():
         query().answer(some_rows(4), Given(jnp.zeros(21)), Adjacency.ADD_REMOVE)
     pnsgd = HAND_DESIGNED["pnsgd"](Budget(1.0, 1e-6))
     with pytest.raises(InputError, match="svm"):
-        pnsgd.check(Hinge())
+        pnsgd.check_model(Hinge())
     for model in MODELS:
-        pnsgd.check(model)
+        pnsgd.check_model(model)

@@ -54,7 +54,7 @@ class TableRows(PassRows):
     def __repr__(self) -> str:
         return "TableRows(not shown)"
 
-    def check(self, protector: object, model: Model) -> None:
+    def check_model(self, protector: object, model: Model) -> None:
         if not isinstance(model, (Logistic, HuberSVM)):
             raise InputError(
                 f"the database's passes minimise the loss of logistic or svm, not of {model}; choose one of these, or "

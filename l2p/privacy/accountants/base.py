@@ -157,7 +157,7 @@ class RunAccountant(Accountant):
     # ----------------------------------------------------------------------------------------------- before a run
     def check_covers(self, sampler: Sampler, adjacency: Adjacency) -> None:
         """Refuse a sampler or an adjacency for which it has no price."""
-        sampler.check(adjacency)
+        sampler.check_adjacency(adjacency)
         if not isinstance(sampler, self.samplers):
             raise InputError(
                 f"accountant {self.name!r} has no theorem for {sampler}, so its price would mean nothing; choose "

@@ -17,7 +17,7 @@ def noise_multipliers(accountant: str, trace: FixedTrace) -> tuple[np.ndarray, n
       InputError: the trace has other mechanisms, or an answer without noise.
     """
     answered, sampler = trace.answered, trace.sampler
-    sampler.check(trace.budget.adjacency)
+    sampler.check_adjacency(trace.budget.adjacency)
     foreign = sorted({query.mechanism for query in answered} - {"gaussian"})
     if foreign:
         raise InputError(

@@ -71,7 +71,7 @@ class PrivacyLossDistributions(EnvelopeOnly):
 
     def epsilon_of(self, trace: FixedTrace) -> float:
         answered, sampler = trace.answered, trace.sampler
-        sampler.check(trace.budget.adjacency)
+        sampler.check_adjacency(trace.budget.adjacency)
         if any(query.mechanism == "none" or not query.noise_multiplier > 0 for query in answered):
             return math.inf
         if any(query.mechanism == "objective" for query in answered):

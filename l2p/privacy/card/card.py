@@ -202,7 +202,7 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
             yield "composition", f"runs count {counted!r} together, above the limit of {limit!r}"
     try:
         sampler = sampling.from_json(card.sampler)
-        sampler.check(Adjacency(card.adjacency), card.num_rows)
+        sampler.check_adjacency(Adjacency(card.adjacency), card.num_rows)
     except InputError as error:
         yield "sampler", str(error).rstrip(".")
     else:

@@ -48,7 +48,7 @@ class Sampler(abc.ABC):
         del adjacency
         return None
 
-    def check(self, adjacency: Adjacency, num_rows: int | None = None) -> None:
+    def check_adjacency(self, adjacency: Adjacency, num_rows: int | None = None) -> None:
         """Refuse an adjacency without a theorem, and a table of another size."""
         if adjacency not in self.adjacencies:
             able = " or ".join(self.adjacencies)

@@ -39,7 +39,7 @@ class AdaSSP(Protector):
     models = ("square",)
     adaptive_noise = False
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if model.name not in self.models:
             raise InputError(
                 f"adassp solves least squares from X'X and X'y, which do not determine the loss of {model.name}; "

@@ -38,7 +38,7 @@ class ApproximateMinima(Protector):
     adaptive_noise = False
     additive = False
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         check_smooth("approximate minima perturbation", model)
         check_norm_bound("approximate minima perturbation", self.minimum.log_norm_bound)
 

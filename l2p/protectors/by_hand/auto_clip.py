@@ -11,7 +11,7 @@ from l2p.protectors.fields import Polynomial
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
 from l2p.protectors.stepwise.projectors import Optax
-from l2p.protectors.stepwise.schedulers import Decaying, Plan
+from l2p.protectors.stepwise.schedulers import Decaying, StepPlan
 from l2p.protectors.stepwise.stepwise import Stepwise
 from l2p.queries import NormalizedGradient, Query
 from l2p.task.feature_map import FeatureMap
@@ -27,7 +27,7 @@ class AutoClip(Stepwise):
 
     log_stability: Polynomial = struct.field(kw_only=True)
 
-    def query(self, params: jax.Array, features: FeatureMap, plan: Plan, setup: Setup) -> Query:
+    def query(self, params: jax.Array, features: FeatureMap, plan: StepPlan, setup: Setup) -> Query:
         stability = jnp.exp(value(self.log_stability, setup.log_signal))
         return NormalizedGradient(setup.model, params, features, plan.clip_norm, stability, plan.noise_multiplier)
 

@@ -112,7 +112,7 @@ class PassProtector(Protector):
             self.order,
         )
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if isinstance(model, GeneralizedLinear):
             check_smooth("stochastic gradient descent", model)
         if (reason := self.misfit()) is not None:
@@ -150,8 +150,8 @@ class BoltOn(PassProtector):
     def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("objective",) if self.order == "with_replacement" else (self.noise,)
 
-    def check(self, model: Model) -> None:
-        super().check(model)
+    def check_model(self, model: Model) -> None:
+        super().check_model(model)
         # Refuses steps that are too long for this loss.
         plan = self.plan(self.loss(model))
         plan.snapshot_sensitivity() if self.snapshots else plan.sensitivity(self.tail)

@@ -62,7 +62,7 @@ class BoostedAdaSSP(OnCentredRows):
     models = ("square",)
     adaptive_noise = False
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if model.name not in self.models:
             raise InputError(
                 f"boosted_adassp fits least squares to residuals, and the loss of {model.name} is another one; choose "

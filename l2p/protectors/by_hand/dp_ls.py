@@ -39,13 +39,13 @@ class DPLeastSquares(NoisedMoments):
     num_steps: Count = struct.field(pytree_node=False, default=1)
     models = ("square", "softmax")
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if model.name not in self.models:
             raise InputError(
                 f"dp_ls solves least squares from second moments, which do not determine the loss of {model.name}; "
                 "choose model square or softmax, or for logistic regression from the same sums pass_glm."
             )
-        super().check(model)
+        super().check_model(model)
 
     def solution(self, params: jax.Array, moments: Moments, oracle: Oracle) -> jax.Array:
         setup = oracle.setup

@@ -51,7 +51,7 @@ class DPNewton(OnCentredRows):
     models = ("logistic", "svm")
     adaptive_noise = False
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if model.name == "square":
             raise InputError(
                 "dp_newton would buy the same Hessian at every step, because that of least squares does not depend on "

@@ -60,7 +60,7 @@ class NoisedMoments(OnCentredRows):
     num_steps: Count
     adaptive_noise = False
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         check_norm_bound(type(self).__name__, self.log_norm_bound)
 
     def buy(self, params: jax.Array, oracle: Oracle) -> Moments:

@@ -42,7 +42,7 @@ class ObjectivePerturbation(Protector):
     adaptive_noise = False
     additive = False
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         check_smooth("objective perturbation", model)
         check_norm_bound("objective perturbation", self.log_norm_bound)
 

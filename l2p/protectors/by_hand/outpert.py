@@ -69,7 +69,7 @@ class OutputPerturbation(Protector):
         log_ridge = jnp.array([math.log(ridge) if ridge > 0 else -math.inf], jnp.float32)
         return cls(log_constant(norm_bound), log_ridge, jnp.array([logit], jnp.float32), num_iterations=num_iterations)
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         check_smooth("output perturbation", model)
         check_norm_bound("output perturbation", self.log_norm_bound)
 

@@ -43,13 +43,13 @@ class PassGLM(NoisedMoments):
     num_steps: Count = struct.field(pytree_node=False, default=1)
     models = ("logistic",)
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if model.name not in self.models:
             raise InputError(
                 f"pass_glm replaces the logistic loss by a polynomial, and the loss of {model.name} is another one; "
                 "choose model logistic, or dp_ls for squares and for several classes."
             )
-        super().check(model)
+        super().check_model(model)
 
     def solution(self, params: jax.Array, moments: Moments, oracle: Oracle) -> jax.Array:
         del params

@@ -46,7 +46,7 @@ class PNSGD(Protector):
     additive = False
     needs_public = True
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if not isinstance(model, GeneralizedLinear) or not math.isfinite(model.smoothness) or not model.has_intercept:
             raise InputError(
                 f"PNSGD is proved for smooth losses of one margin, which model {model} does not have, so nothing would "

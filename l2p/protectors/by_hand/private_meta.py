@@ -180,13 +180,13 @@ class PrivateMeta(Protector):
         """Reason why its parts do not fit together; None if they do."""
         return "learns the settings of what learns settings" if isinstance(self.inner, PrivateMeta) else None
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if not isinstance(self.inner.sampler, FullBatch):
             raise InputError(
                 f"private meta-optimisation simulates runs on blocks of the table, and batches of {self.inner.sampler} "
                 "are planned for all of it; choose an inner protector that reads the full batch."
             )
-        self.inner.check(model)
+        self.inner.check_model(model)
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, Any]:
         setup = oracle.setup

@@ -9,11 +9,11 @@ from l2p.base import struct
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle import Oracle
 from l2p.oracle.setup import Setup
-from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
+from l2p.protectors.conditioning import KNOT_RANGE, Covariates, between_knots, covariates_of, standardize
 from l2p.protectors.fields import MAX_LOG_BOUND, Curve
 from l2p.protectors.register import stored
-from l2p.protectors.stepwise.networks import Layers, apply_known
-from l2p.protectors.stepwise.schedulers import Observation, Plan, Scheduler, noise_for_share, tail_share
+from l2p.protectors.stepwise.networks import Layers, apply_to_leading
+from l2p.protectors.stepwise.schedulers import Observation, Scheduler, StepPlan, noise_for_share, tail_share
 
 #: Inputs of the network, see `_inputs`.
 SCHEDULE_INPUTS = 9
@@ -42,24 +42,26 @@ class CurveScheduler(Scheduler):
     network: Annotated[dict, Layers(SCHEDULE_INPUTS, 1)] | None = None
     adaptive: ClassVar[bool] = False
 
-    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[StepPlan, Any]:
         setup = oracle.setup
-        facts = facts_of(setup, observation.gradient.shape[0])
+        covariates = covariates_of(setup, observation.gradient.shape[0])
         charge, num_charges = oracle.charge, setup.num_charges(num_steps)
-        share = tail_share(between_knots(self.rate, facts) * jnp.arange(num_charges) / num_charges, charge)
+        share = tail_share(between_knots(self.rate, covariates) * jnp.arange(num_charges) / num_charges, charge)
         progress = oracle.step / num_steps
-        log_clip_norm = between_knots(self.log_clip_norm, facts) + between_knots(self.clip_rate, facts) * progress
+        log_clip_norm = (
+            between_knots(self.log_clip_norm, covariates) + between_knots(self.clip_rate, covariates) * progress
+        )
         if self.network is not None:
-            output = apply_known(self.network, _inputs(observation, progress, facts, setup))[0]
+            output = apply_to_leading(self.network, _inputs(observation, progress, covariates, setup))[0]
             log_clip_norm = log_clip_norm + jnp.where(jnp.isnan(output), 0.0, output)
         # Noise that is fixed in advance must be spent whatever the answers are: a bound that the oracle refuses would
         # let the network end the run.
         bound = jnp.exp(jnp.clip(log_clip_norm, -MAX_LOG_BOUND, MAX_LOG_BOUND))
         clip_norm = setup.model.typical_slope(setup.kind) * bound
-        return Plan(noise_for_share(oracle, share), clip_norm), state
+        return StepPlan(noise_for_share(oracle, share), clip_norm), state
 
 
-def _inputs(observation: Observation, progress: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+def _inputs(observation: Observation, progress: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
     """The network's inputs, f32[SCHEDULE_INPUTS]."""
     model, size = setup.model, observation.gradient.shape[0]
     noise = size * jnp.square(observation.noise_std)
@@ -82,5 +84,5 @@ def _inputs(observation: Observation, progress: jax.Array, facts: Facts, setup: 
         if observation.rates is None
         else jnp.log(model.scales_at_rates(observation.rates, setup.kind)[0].mean())
     )
-    run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *facts.inputs]
+    run = [2.0 * progress - 1.0, standardize(covariates.log_signal, KNOT_RANGE), *covariates.inputs]
     return jnp.stack([margin, strength, signal, slope, *run])

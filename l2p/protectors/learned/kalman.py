@@ -32,12 +32,12 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle.setup import Setup
-from l2p.protectors.conditioning import KNOT_RANGE, Facts, between_knots, facts_of, standardize
+from l2p.protectors.conditioning import KNOT_RANGE, Covariates, between_knots, covariates_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.learned.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.learned.line import AT_START, LineStep
 from l2p.protectors.register import stored
-from l2p.protectors.stepwise.networks import Layers, apply_known
+from l2p.protectors.stepwise.networks import Layers, apply_to_leading
 from l2p.protectors.stepwise.projectors import Projector
 from l2p.protectors.stepwise.schedulers import Observation
 
@@ -118,32 +118,32 @@ class KalmanProjector(Projector):
     def __call__(
         self, state: Belief, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Belief]:
-        facts = facts_of(setup, params.shape[0])
-        curvature, steepest = self._curvature(observation, params, state.start, facts, setup)
+        covariates = covariates_of(setup, params.shape[0])
+        curvature, steepest = self._curvature(observation, params, state.start, covariates, setup)
         noise = jnp.square(observation.noise_std) + 1e-20
         moved = params - state.start
         measured = state.measured.after(moved - observation.gradient / curvature, noise / jnp.square(curvature))
-        sampling = self._sampling(observation, params, facts, setup)
-        prior, log_scale = self._prior(observation, params, measured, sampling, facts, setup)
+        sampling = self._sampling(observation, params, covariates, setup)
+        prior, log_scale = self._prior(observation, params, measured, sampling, covariates, setup)
         steeper = state.steeper_after(observation.gradient, noise, steepest)
         longer = wider = surer = faster = jnp.zeros(())
         if self.network is not None:
             aim = Aim.at(curvature, prior, sampling)
             state = state.after(observation.gradient + aim.ridge * moved, noise, aim.curvature, aim.prior)
-            inputs = self._inputs(state, observation, measured, aim, log_scale, progress, facts)
-            longer, wider, surer, faster = apply_known(self.network, inputs).T
+            inputs = self._inputs(state, observation, measured, aim, log_scale, progress, covariates)
+            longer, wider, surer, faster = apply_to_leading(self.network, inputs).T
             prior = prior * jnp.exp(jnp.clip(wider, -MAX_LOG, MAX_LOG))
         ridge, curvature, prior = Aim.at(curvature, prior, sampling)
-        state, correction = self._shrunk_to_prior(state, moved, prior, facts)
+        state, correction = self._shrunk_to_prior(state, moved, prior, covariates)
         gradient = observation.gradient + ridge * moved + curvature * correction  # at the corrected params
         variance = jnp.square(state.remaining) * prior + state.variance
         gain = variance * curvature / (jnp.square(curvature) * variance + noise)
         wanted = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
         bound = steepest * steeper + ridge
         gain = jnp.minimum(wanted, LONGEST / bound)
-        factor = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, facts) + surer) * gain * curvature
+        factor = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, covariates) + surer) * gain * curvature
         # wanted * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
-        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, facts) + faster) * wanted * curvature
+        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, covariates) + faster) * wanted * curvature
         # A gradient that points back along the last update tells that this went too far (O'Donoghue and Candes 2015).
         damped = jnp.where(gradient * state.update > 0.0, 0.0, jnp.minimum(momentum, 1.0))
         update = damped * state.update - gain * gradient
@@ -176,25 +176,25 @@ class KalmanProjector(Projector):
         """
         if self.line is None or observation.moment is None:
             return jnp.zeros_like(moved), line
-        facts, model = facts_of(setup, moved.shape[0]), setup.model
+        covariates, model = covariates_of(setup, moved.shape[0]), setup.model
         of_features = jnp.where(observation.moment > 0.0, moved, 0.0)
         square = jnp.square(of_features)
         has_moved = observation.moment @ square > AT_START
         length, norm, reach = (
             jnp.where(has_moved, sizes @ square, 1.0) for sizes in (observation.moment, jnp.ones_like(square), bound)
         )
-        clipping = self._clipped(observation, facts, setup)
+        clipping = self._clipped(observation, covariates, setup)
         noise = norm * (jnp.square(observation.noise_std / clipping) + 1e-20)
         curvature = model.line_curvature(jnp.sqrt(length), setup.kind)
         # In each coordinate the filter's gains are for the loss at its steepest.
         longest = jnp.maximum(LONGEST / curvature - ((used * bound) @ square / reach) / reach, 0.0)
         change, remaining = self.line(
-            line, of_features @ observation.gradient / clipping, noise, curvature, longest, facts
+            line, of_features @ observation.gradient / clipping, noise, curvature, longest, covariates
         )
         return jnp.where(has_moved, jnp.expm1(change), 0.0) * of_features, jnp.where(has_moved, remaining, line)
 
     def _shrunk_to_prior(
-        self, state: Belief, moved: jax.Array, prior: jax.Array, facts: Facts
+        self, state: Belief, moved: jax.Array, prior: jax.Array, covariates: Covariates
     ) -> tuple[Belief, jax.Array]:
         """The belief after params, `moved` f32[p] from the start, shrink back to those that a narrower prior would have
         given, and that change f32[p] of params."""
@@ -203,7 +203,7 @@ class KalmanProjector(Projector):
         share = 1.0 - state.remaining
         has_moved = share > 0.0
         mean = share * prior / jnp.where(has_moved, jnp.square(share) * prior + state.variance, 1.0)
-        power = jax.nn.sigmoid(between_knots(self.logit_return, facts))
+        power = jax.nn.sigmoid(between_knots(self.logit_return, covariates))
         shrinkage = jnp.clip(jnp.where(has_moved, mean, 1.0), 1e-6, 1.0) ** power
         remaining, variance = 1.0 - shrinkage * share, jnp.square(shrinkage) * state.variance
         return state.replace(remaining=remaining, variance=variance), (shrinkage - 1.0) * moved
@@ -216,7 +216,7 @@ class KalmanProjector(Projector):
         aim: Aim,
         log_scale: jax.Array,
         progress: jax.Array,
-        facts: Facts,
+        covariates: Covariates,
     ) -> jax.Array:
         """The network's inputs for each coordinate, f32[p, INPUTS]; `state` has the gradient in its averages."""
         recent = state.average / jnp.sqrt(state.noise + 1e-20)
@@ -233,68 +233,68 @@ class KalmanProjector(Projector):
         each = [*tests, visible, jnp.log(surprise + 0.1) / 2.0, signal, strength, of_feature]
         # Of all coordinates together far less is chance.
         together = [jnp.log(jnp.square(recent).mean() + 0.1) / 2.0, jnp.log(surprise.mean() + 0.1) / 2.0]
-        run = [2.0 * progress - 1.0, standardize(facts.log_signal, KNOT_RANGE), *facts.inputs]
+        run = [2.0 * progress - 1.0, standardize(covariates.log_signal, KNOT_RANGE), *covariates.inputs]
         shared = jnp.stack([*together, log_scale / 4.0, *run])
         return jnp.concatenate([jnp.stack(each, 1), jnp.broadcast_to(shared, (*signal.shape, len(shared)))], 1)
 
     def _curvature(
-        self, observation: Observation, params: jax.Array, start: jax.Array, facts: Facts, setup: Setup
+        self, observation: Observation, params: jax.Array, start: jax.Array, covariates: Covariates, setup: Setup
     ) -> tuple[jax.Array, jax.Array]:
         """h f32[p], as clipped gradients show it; and the largest f32[p] that there may be, for whole gradients."""
         moment, of_feature = _moments(observation, params)
         moment = moment * setup.model.moment_growth(params, start)
-        curvature_at_rates = self._at_rates(observation, params, facts, setup)[1]
+        curvature_at_rates = self._at_rates(observation, params, covariates, setup)[1]
         bought = jnp.array(False) if observation.strength is None else observation.strength.max() > 0.0
         unknown = of_feature & ~bought
-        larger = jnp.where(unknown, between_knots(self.log_unknown, facts), 0.0)
-        scale = jnp.exp(between_knots(self.log_curvature, facts) + larger)
+        larger = jnp.where(unknown, between_knots(self.log_unknown, covariates), 0.0)
+        scale = jnp.exp(between_knots(self.log_curvature, covariates) + larger)
         h = setup.model.typical_curvature(setup.kind) * scale * moment
         bound = jnp.maximum(h, setup.model.largest_curvature(setup.kind) * moment)
-        steepest = jnp.where(unknown, h * jnp.exp(between_knots(self.log_steepest, facts)), bound)
+        steepest = jnp.where(unknown, h * jnp.exp(between_knots(self.log_steepest, covariates)), bound)
         h = h * curvature_at_rates
-        return h * self._clipped(observation, facts, setup), jnp.maximum(h, steepest)
+        return h * self._clipped(observation, covariates, setup), jnp.maximum(h, steepest)
 
     def _at_rates(
-        self, observation: Observation, params: jax.Array, facts: Facts, setup: Setup
+        self, observation: Observation, params: jax.Array, covariates: Covariates, setup: Setup
     ) -> tuple[jax.Array | float, jax.Array | float]:
         """Slope and curvature f32[p] at the classes' shares, over those at even ones."""
         if observation.rates is None:
             return 1.0, 1.0
-        power, model = between_knots(self.rate_power, facts), setup.model
+        power, model = between_knots(self.rate_power, covariates), setup.model
         scales = model.scales_at_rates(observation.rates, setup.kind)
         slope, curvature = (jnp.tile(scale**power, params.shape[0] // model.num_margins) for scale in scales)
         return slope, curvature
 
-    def _unit(self, observation: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+    def _unit(self, observation: Observation, params: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
         """Typical length f32[p] of margins."""
-        slope, curvature = self._at_rates(observation, params, facts, setup)
+        slope, curvature = self._at_rates(observation, params, covariates, setup)
         return jnp.broadcast_to(setup.model.typical_margin(setup.kind) * slope / curvature, params.shape)
 
-    def _sampling(self, observation: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+    def _sampling(self, observation: Observation, params: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
         """Variance f32[p] of the minimum among draws of N rows; that of intercepts is too small to matter."""
         moment, of_feature = _moments(observation, params)
-        unit = jnp.square(self._unit(observation, params, facts, setup)) * jnp.exp(
-            between_knots(self.log_sampling, facts)
+        unit = jnp.square(self._unit(observation, params, covariates, setup)) * jnp.exp(
+            between_knots(self.log_sampling, covariates)
         )
         return jnp.where(of_feature, unit / (setup.num_rows * moment), 0.0)
 
-    def _clipped(self, observation: Observation, facts: Facts, setup: Setup) -> jax.Array | float:
+    def _clipped(self, observation: Observation, covariates: Covariates, setup: Setup) -> jax.Array | float:
         """Share f32[] of a typical row's gradient that clipping leaves."""
         if observation.clip_norm is None or observation.length is None:
             return 1.0
         norm = (
             setup.model.typical_slope(setup.kind)
             * observation.length
-            * jnp.exp(between_knots(self.log_gradient_norm, facts))
+            * jnp.exp(between_knots(self.log_gradient_norm, covariates))
         )
         return observation.clip_norm * jax.lax.rsqrt(jnp.square(observation.clip_norm) + jnp.square(norm))
 
     def at_start(self, params: jax.Array, observation: Observation, setup: Setup) -> tuple[jax.Array, jax.Array]:
         """Variance f32[p] of the distance from params f32[p] to the minimum before any gradient, and curvature f32[p]
         there."""
-        facts = facts_of(setup, params.shape[0])
-        return self._guess(observation, params, facts, setup), self._curvature(
-            observation, params, params, facts, setup
+        covariates = covariates_of(setup, params.shape[0])
+        return self._guess(observation, params, covariates, setup), self._curvature(
+            observation, params, params, covariates, setup
         )[0]
 
     def _prior(
@@ -303,25 +303,25 @@ class KalmanProjector(Projector):
         params: jax.Array,
         measured: Measured,
         sampling: jax.Array,
-        facts: Facts,
+        covariates: Covariates,
         setup: Setup,
     ) -> tuple[jax.Array, jax.Array]:
         """P f32[p] at the start, and the log f32[] of the scale that the measurements give that of features."""
         _, of_feature = _moments(observation, params)
-        guess = self._guess(observation, params, facts, setup) if observation.prior is None else observation.prior
-        log_scale = measured.log_scale(guess, sampling, of_feature, jnp.exp(between_knots(self.log_width, facts)))
+        guess = self._guess(observation, params, covariates, setup) if observation.prior is None else observation.prior
+        log_scale = measured.log_scale(guess, sampling, of_feature, jnp.exp(between_knots(self.log_width, covariates)))
         return guess * jnp.where(of_feature, jnp.exp(log_scale), 1.0), log_scale
 
-    def _guess(self, observation: Observation, params: jax.Array, facts: Facts, setup: Setup) -> jax.Array:
+    def _guess(self, observation: Observation, params: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
         """P f32[p] before any measurement."""
         moment, of_feature = _moments(observation, params)
         mean = jnp.where(of_feature, moment, 0.0).sum() / jnp.maximum(of_feature.sum(), 1)
         mean = jnp.maximum(mean, 1e-9)
         # Margins of length exp(log_spread) together, so each coordinate has its part of them.
-        of_features = jnp.exp(2.0 * between_knots(self.log_spread, facts)) / (mean * params.shape[0])
-        of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, facts)
-        of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, facts)) / moment
-        guess = jnp.square(self._unit(observation, params, facts, setup)) * jnp.where(
+        of_features = jnp.exp(2.0 * between_knots(self.log_spread, covariates)) / (mean * params.shape[0])
+        of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, covariates)
+        of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, covariates)) / moment
+        guess = jnp.square(self._unit(observation, params, covariates, setup)) * jnp.where(
             of_feature, of_features, of_intercept
         )
         return guess if observation.start_variance is None else guess + observation.start_variance

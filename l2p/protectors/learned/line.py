@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p.base import struct
-from l2p.protectors.conditioning import Facts, between_knots
+from l2p.protectors.conditioning import Covariates, between_knots
 from l2p.protectors.fields import Curve
 from l2p.protectors.register import stored
 
@@ -43,7 +43,7 @@ class LineStep:
         noise: jax.Array,
         curvature: jax.Array,
         longest: jax.Array,
-        facts: Facts,
+        covariates: Covariates,
     ) -> tuple[jax.Array, jax.Array]:
         """Change f32[] of the logarithm of the distance, and the variance f32[] of the change that remains.
 
@@ -53,12 +53,12 @@ class LineStep:
           noise: f32[], the variance of its noise.
           curvature: f32[], the typical second derivative (`Model.line_curvature`); above 0.
           longest: f32[], the most that the slope may be multiplied by.
-          facts: of the run.
+          covariates: of the run.
         """
-        initial = jnp.exp(2.0 * between_knots(self.log_spread, facts))
+        initial = jnp.exp(2.0 * between_knots(self.log_spread, covariates))
         variance = jnp.where(variance > 0.0, variance, initial)
-        expected = jnp.exp(between_knots(self.log_curvature, facts)) * curvature
+        expected = jnp.exp(between_knots(self.log_curvature, covariates)) * curvature
         gain = jnp.minimum(variance * expected / (jnp.square(expected) * variance + noise), longest)
         remaining = jnp.square(1.0 - gain * expected) * variance + jnp.square(gain) * noise
-        renewed = jax.nn.sigmoid(between_knots(self.logit_renewed, facts))
+        renewed = jax.nn.sigmoid(between_knots(self.logit_renewed, covariates))
         return jnp.clip(-gain * slope, -MOST, MOST), remaining + renewed * jnp.maximum(initial - remaining, 0.0)

@@ -13,7 +13,7 @@ from l2p.protectors.fields import Scalar
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise.networks import LikeLSTM, apply_lstm, init_lstm, lstm_carry
 from l2p.protectors.stepwise.projectors import Projector
-from l2p.protectors.stepwise.schedulers import SLACK, Observation, Plan, Scheduler, noise_for_share
+from l2p.protectors.stepwise.schedulers import SLACK, Observation, Scheduler, StepPlan, noise_for_share
 
 NUM_UNITS = 20
 #: log(|g|) is divided by this before it enters the projector (Andrychowicz et al. 2016, appendix A).
@@ -45,7 +45,7 @@ class LSTMScheduler(Scheduler):
     def init(self, oracle: Oracle) -> Any:
         return lstm_carry(1, NUM_UNITS)
 
-    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[StepPlan, Any]:
         clip_norm = jnp.exp(self.log_clip_norm)
         norm = observation.norm / clip_norm
         progress = 2.0 * oracle.step / num_steps - 1.0
@@ -54,7 +54,7 @@ class LSTMScheduler(Scheduler):
         even = oracle.noise_multiplier(
             oracle.setup.price_list.budget * (1.0 - SLACK) / oracle.setup.num_charges(num_steps)
         )
-        return Plan(_or_rest(even * jnp.exp(output[0, 0]), oracle), clip_norm), state
+        return StepPlan(_or_rest(even * jnp.exp(output[0, 0]), oracle), clip_norm), state
 
 
 def _or_rest(noise_multiplier: jax.Array, oracle: Oracle) -> jax.Array:

@@ -36,7 +36,7 @@ def of_wide_tables(protector: Any) -> Any:
     """The pytree of a protector or a part of one with 1 at each number that only runs on wide tables read, and 0 at
     all others.
 
-    These are the last numbers of the knots of curves, which count only there (`conditioning.Facts.wide`).
+    These are the last numbers of the knots of curves, which count only there (`conditioning.Covariates.wide`).
 
     >>> from l2p.protectors import RowLength
     >>> of_wide_tables(RowLength(jnp.zeros((1, 5)), jnp.ones(()))).logit_share.tolist()

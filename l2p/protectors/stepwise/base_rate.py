@@ -1,4 +1,4 @@
-"""A start that knows how often each class occurs, or the mean of the targets."""
+"""A start at the rates of the classes, or at the mean of the targets."""
 
 import functools
 from typing import ClassVar
@@ -10,7 +10,7 @@ from jax.scipy.stats import norm
 from l2p.base import struct
 from l2p.models import Model
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import Facts, at, facts_of
+from l2p.protectors.conditioning import Covariates, at, covariates_of
 from l2p.protectors.fields import Curve, Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise import empirical_bayes
@@ -24,8 +24,8 @@ from l2p.queries import TargetSum
 class BaseRate(Purchase):
     """Buys the counts of the classes, or the mean of the targets, and starts from the intercepts that fit them.
 
-    Where noise hides what features say, this is all that can be learned, and where classes are rare it is much.
-    Gradients would tell it, too, but they are clipped to the length of whole rows, of which the intercept is a small
+    Where noise hides the features' effect, rates are all that can be learned, and where classes are rare they matter
+    much. Gradients contain them, too, but are clipped to the length of whole rows, of which the intercept is a small
     part: here the same budget gives several times less noise.
 
     Attributes:
@@ -34,11 +34,11 @@ class BaseRate(Purchase):
       log_spread: f32[], log of how much classes' shares differ, times the square root of their number; they are shrunk
         towards one another as far as noise is larger.
       log_width: f32[], log of the standard deviation, among tables, of the logarithm of what scales the square of that
-        spread: how uneven classes are differs much, and the counts themselves tell. None for the same spread always.
+        spread: how uneven classes are differs much, and is estimated from the counts. None for the same spread always.
       logit_again: f32[k, 5], knots of the logit of a second purchase's share of the remaining budget, where the error
         that is left costs one unit of loss; None to buy once.
       urgency: f32[k, 5], knots of how much that logit grows with the logarithm of that loss: an error costs most where
-        classes are rare, and a first purchase for little tells whether they are.
+        classes are rare, which a cheap first purchase shows.
     """
 
     logit_share: Share
@@ -62,29 +62,31 @@ class BaseRate(Purchase):
         without `log_width`, because protectors without it were trained before their filters were told of the error;
         and the rates f32[K]."""
         model = oracle.setup.model
-        rates, variance = self._bought(oracle, facts_of(oracle.setup, params.shape[0]))
+        rates, variance = self._bought_rates(oracle, covariates_of(oracle.setup, params.shape[0]))
         error = self._error(model, rates, variance) if self.log_width is not None else 0.0
         zeros = jnp.zeros_like(params)
-        bought = model.params_at_rates(params, rates), zeros.at[-model.num_margins :].set(error), rates
+        informed = model.params_at_rates(params, rates), zeros.at[-model.num_margins :].set(error), rates
         public = params, zeros, jnp.full_like(rates, 1.0 / len(rates))
-        return jax.tree.map(lambda ours, start: jnp.where(oracle.refused, start, ours), bought, public)
+        return jax.tree.map(lambda learned, start: jnp.where(oracle.refused, start, learned), informed, public)
 
     @property
     def adaptive(self) -> bool:  # type: ignore[override]
-        """Whether the price of the second purchase depends on what the first one told."""
+        """True if the price of the second purchase depends on the answer to the first one."""
         return self.logit_again is not None and self.urgency is not None
 
-    def _bought(self, oracle: Oracle, facts: Facts) -> tuple[jax.Array, jax.Array]:
+    def _bought_rates(self, oracle: Oracle, covariates: Covariates) -> tuple[jax.Array, jax.Array]:
         """`_rates` of one purchase, or of two taken together."""
         setup = oracle.setup
-        found, noise = self._asked(oracle, jax.nn.sigmoid(at(self.logit_share, facts)))
-        rates, variance = self._rates(found, jnp.sqrt(noise), setup.num_rows)
+        noised, noise = self._noised_shares(oracle, jax.nn.sigmoid(at(self.logit_share, covariates)))
+        rates, variance = self._rates(noised, jnp.sqrt(noise), setup.num_rows)
         if self.logit_again is not None and self.urgency is not None:
-            share = at(self.logit_again, facts) + at(self.urgency, facts) * jnp.log(0.5 * (variance / rates).sum())
-            again, noise_again = self._asked(oracle, jax.nn.sigmoid(share))
-            found = (found * noise_again + again * noise) / (noise + noise_again)
-            noise = noise * noise_again / (noise + noise_again)
-            rates, variance = self._rates(found, jnp.sqrt(noise), setup.num_rows)
+            share = at(self.logit_again, covariates) + at(self.urgency, covariates) * jnp.log(
+                0.5 * (variance / rates).sum()
+            )
+            second, second_noise = self._noised_shares(oracle, jax.nn.sigmoid(share))
+            noised = (noised * second_noise + second * noise) / (noise + second_noise)
+            noise = noise * second_noise / (noise + second_noise)
+            rates, variance = self._rates(noised, jnp.sqrt(noise), setup.num_rows)
         return rates, variance
 
     @staticmethod
@@ -92,32 +94,32 @@ class BaseRate(Purchase):
         """Variance f32[m] of the intercepts' error, from that f32[] of the error of each share."""
         intercepts = functools.partial(model.params_at_rates, jnp.zeros(model.num_margins))
         slopes = jax.jacfwd(intercepts)(rates)
-        # The errors of the two shares that one number tells are opposite, and others are independent.
+        # Two shares from one number have opposite errors; the errors of more shares are independent.
         slopes = slopes @ jnp.array([[-1.0], [1.0]]) if model.num_rates == 1 else slopes
         return jnp.square(slopes).sum(1) * variance
 
-    def _asked(self, oracle: Oracle, share: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _noised_shares(self, oracle: Oracle, share: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Noised shares f32[K] of the classes, or f32[1], how far the only number is from the middle; and the noise's
         variance f32[]; for a share of the remaining budget."""
         setup = oracle.setup
         query = TargetSum(setup.model.num_rates, noise_for_share(oracle, share))
         return oracle.ask(query) / setup.num_rows, jnp.square(query.noise_std(setup.adjacency) / setup.num_rows)
 
-    def _rates(self, found: jax.Array, noise_std: jax.Array, num_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _rates(self, noised: jax.Array, noise_std: jax.Array, num_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Shares f32[K] of the classes, from noised ones; two for a number in [0, 1], that of 1 last. And the variance
         f32[] of their error."""
-        if len(found) == 1:
-            found = 0.5 + jnp.concatenate([-found, found])
-        even = 1.0 / len(found)
+        if len(noised) == 1:
+            noised = 0.5 + jnp.concatenate([-noised, noised])
+        even = 1.0 / len(noised)
         variance, noise = jnp.exp(2.0 * self.log_spread) * even, jnp.square(noise_std)
         if self.log_width is not None:
             # Shares sum to one, so that one of them is no independent value.
-            count, width = len(found) - 1, jnp.exp(self.log_width)
-            seen = jnp.square(found - even).sum() / len(found)
-            log_scale = empirical_bayes.log_scale((seen - noise) / variance, noise / variance, count, width)
+            count, width = len(noised) - 1, jnp.exp(self.log_width)
+            spread = jnp.square(noised - even).sum() / len(noised)
+            log_scale = empirical_bayes.log_scale((spread - noise) / variance, noise / variance, count, width)
             variance = variance * jnp.exp(log_scale)
         trust = variance / (variance + noise)
-        shrunk = even + trust * (found - even)
+        shrunk = even + trust * (noised - even)
         # No share is negative: this is the mean of a normal distribution that is cut off at 0.
         std = noise_std * jnp.sqrt(trust)
         scaled = shrunk / std

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import at, facts_for
+from l2p.protectors.conditioning import at, covariates_for
 from l2p.protectors.fields import Positive, Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise import empirical_bayes
@@ -38,7 +38,7 @@ class Centering(Purchase):
         mean m has variance at most m (1 - m).
       log_level_spread: f32[], the same for the distance of that average from zero; None shrinks means towards zero.
       log_width: f32[], log of the standard deviation, among tables, of the logarithm of what scales the square of
-        `log_spread`'s distance, which the means themselves tell. Only beside `log_level_spread`; None for the same
+        `log_spread`'s distance, which is estimated from the means. Only beside `log_level_spread`; None for the same
         always.
     """
 
@@ -58,7 +58,7 @@ class Centering(Purchase):
 
     def __call__(self, num_features: int, oracle: Oracle) -> FeatureMap:
         setup = oracle.setup
-        share = jax.nn.sigmoid(at(self.logit_share, facts_for(setup, num_features)))
+        share = jax.nn.sigmoid(at(self.logit_share, covariates_for(setup, num_features)))
         multiplier = oracle.noise_multiplier(share * (1.0 - SLACK) * setup.price_list.budget)
         clip_norm = self.row_norm * num_features**0.5
         mean = oracle.ask(FeatureSum(num_features, clip_norm, multiplier)) / setup.num_rows
@@ -79,12 +79,12 @@ class Centering(Purchase):
         if self.log_level_spread is None:
             return trust * bounded, trust
         level_noise = jnp.log(noise_std) - 0.5 * jnp.log(mean.shape[0])
-        known = jax.nn.sigmoid(2.0 * (self.log_level_spread - level_noise))
-        level = known * jnp.clip(mean.mean(), 0.0, 1.0)
+        level_trust = jax.nn.sigmoid(2.0 * (self.log_level_spread - level_noise))
+        level = level_trust * jnp.clip(mean.mean(), 0.0, 1.0)
         if self.log_width is not None and mean.shape[0] > 1:
             spread, noise = jnp.exp(2.0 * self.log_spread), jnp.square(noise_std)
-            found = jnp.var(mean, ddof=1) - noise
+            excess = jnp.var(mean, ddof=1) - noise
             width = jnp.exp(self.log_width)
-            log_scale = empirical_bayes.log_scale(found / spread, noise / spread, mean.shape[0] - 1, width)
+            log_scale = empirical_bayes.log_scale(excess / spread, noise / spread, mean.shape[0] - 1, width)
             trust = 1.0 / (1.0 + noise / spread * jnp.exp(-log_scale))
-        return level + trust * (bounded - level), known
+        return level + trust * (bounded - level), level_trust

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import at, facts_for, value
+from l2p.protectors.conditioning import at, covariates_for, value
 from l2p.protectors.fields import Polynomial, Positive, Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise.purchase import Purchase, Stage, Start
@@ -69,10 +69,10 @@ class Eigenbasis(Purchase):
         bought.
         """
         setup, size = oracle.setup, features.center.shape[0]
-        unknown = jnp.full(size, jnp.square(self.row_norm) / size)
+        assumed = jnp.full(size, jnp.square(self.row_norm) / size)
         if size > MAX_FEATURES:
-            return features, jnp.zeros(size), unknown
-        share, bought = jax.nn.sigmoid(at(self.logit_share, facts_for(setup, size))), jnp.array(True)
+            return features, jnp.zeros(size), assumed
+        share, bought = jax.nn.sigmoid(at(self.logit_share, covariates_for(setup, size))), jnp.array(True)
         if self.log_least_ratio is not None:
             bought = setup.log_signal >= self.log_least_ratio + jnp.log(size)
             share = jnp.where(bought, share, MIN_SHARE)
@@ -88,11 +88,11 @@ class Eigenbasis(Purchase):
         stretch = stretch * jnp.sqrt((variance.sum() + 1e-9) / (variance @ jnp.square(stretch) + 1e-9))
         basis = Basis(directions * stretch[None, :], directions.T / stretch[:, None])
         # A refused query answers zeros; rows are then not changed.
-        known = bought & ~oracle.refused
-        basis = jax.tree.map(lambda learned, plain: jnp.where(known, learned, plain), basis, Basis.identity(size))
+        answered = bought & ~oracle.refused
+        basis = jax.tree.map(lambda learned, plain: jnp.where(answered, learned, plain), basis, Basis.identity(size))
         strength = jnp.log(variance + noise) - jnp.log(noise)
-        moment = jnp.where(known, (variance + noise) * jnp.square(stretch), unknown)
-        return FeatureMap(features.center, features.scale, basis), jnp.where(known, strength, 0.0), moment
+        moment = jnp.where(answered, (variance + noise) * jnp.square(stretch), assumed)
+        return FeatureMap(features.center, features.scale, basis), jnp.where(answered, strength, 0.0), moment
 
     def _variance(self, eigenvalues: jax.Array) -> jax.Array:
         """Eigenvalues f32[d] clipped at 0, with a sum of at most what clipped rows can have."""

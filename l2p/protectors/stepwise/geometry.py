@@ -1,4 +1,4 @@
-"""Training in the principal directions of similar public rows, which are known beforehand and free."""
+"""Training in the principal directions of similar public rows, which cost no budget."""
 
 from typing import Annotated, ClassVar
 
@@ -45,7 +45,7 @@ class PublicGeometry(Purchase):
     variances: Annotated[jax.Array, Numbers(("k",), positive=True)]
     log_power: Polynomial
     log_ridge: Polynomial
-    #: Facts about public rows.
+    #: Statistics of public rows, never tuned.
     fixed: ClassVar[tuple[str, ...]] = ("center", "directions", "variances")
     kind: ClassVar[str] = "geometry"
     stage: ClassVar[Stage] = Stage.DIRECTIONS

@@ -35,15 +35,14 @@ def apply_mlp(params: dict, inputs: jax.Array) -> jax.Array:
     return hidden
 
 
-def apply_known(params: dict, inputs: jax.Array) -> jax.Array:
-    """f32[..., out] from the first of the `inputs` f32[..., k], as many as the network takes."""
+def apply_to_leading(params: dict, inputs: jax.Array) -> jax.Array:
+    """f32[..., out] from the leading `inputs` f32[..., k], as many as the network takes."""
     return apply_mlp(params, inputs[..., : params["layer0"]["w"].shape[0]])
 
 
 @dataclasses.dataclass(frozen=True)
 class Layers:
-    """The rule of a field that holds a network for `apply_known`: a maximum number of inputs, and the number of
-    outputs."""
+    """Rule of a field that holds a network for `apply_to_leading`: maximum number of inputs, and number of outputs."""
 
     most_inputs: int
     outputs: int
@@ -59,8 +58,8 @@ class Layers:
             if reason := _misfit(value[name], shapes, width):
                 return f"'s {name}{reason}"
         if width[names[0]] > self.most_inputs or width["out"] != self.outputs:
-            wanted = f"at most {self.most_inputs} and {self.outputs}"
-            return f"takes {width[names[0]]} inputs to {width['out']} outputs where {wanted} belong"
+            expected = f"at most {self.most_inputs} and {self.outputs}"
+            return f"takes {width[names[0]]} inputs to {width['out']} outputs where {expected} belong"
         return None
 
 
@@ -75,7 +74,7 @@ def _misfit(layer: Any, shapes: dict[str, Numbers], sizes: Sizes) -> str | None:
 
 
 class StackedLSTM(nnx.Module):
-    """Two LSTM layers and a linear head (Andrychowicz et al. 2016), applied to each line of its input."""
+    """Two LSTM layers and a linear head (Andrychowicz et al. 2016), applied to each coordinate's inputs."""
 
     def __init__(self, num_inputs: int, num_units: int, num_outputs: int, rngs: nnx.Rngs):
         self.first = nnx.OptimizedLSTMCell(num_inputs, num_units, rngs=rngs)
@@ -123,14 +122,14 @@ def _shape_at(item: tuple[Any, Any]) -> tuple[str, list[int]]:
     return jax.tree_util.keystr(path, simple=True, separator="."), list(jnp.shape(leaf))
 
 
-def lstm_carry(num_lines: int, num_units: int) -> Any:
-    """The state before the first step: zeros, for `num_lines` lines."""
-    zeros = jnp.zeros((num_lines, num_units), jnp.float32)
+def lstm_carry(num_coordinates: int, num_units: int) -> Any:
+    """The state before the first step: zeros, for so many coordinates."""
+    zeros = jnp.zeros((num_coordinates, num_units), jnp.float32)
     return ((zeros, zeros), (zeros, zeros))
 
 
 def apply_lstm(params: dict, carry: Any, inputs: jax.Array) -> tuple[Any, jax.Array]:
-    """One step: carry, f32[lines, in] -> carry, f32[lines, out]."""
+    """One step: carry, f32[p, in] -> carry, f32[p, out] for p coordinates."""
     num_units = params["head"]["kernel"].shape[0]
     num_outputs = params["head"]["kernel"].shape[1]
     skeleton = nnx.eval_shape(lambda: StackedLSTM(inputs.shape[-1], num_units, num_outputs, nnx.Rngs(0)))

@@ -1,5 +1,4 @@
-"""The private norm query of Algorithm 2 (Hong et al. 2021): lets a scheduler see a gradient's norm before buying the
-gradient."""
+"""The private norm query of Algorithm 2 (Hong et al. 2021): a gradient's norm, bought before the gradient."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Projectors: from noised gradients to updates. They see released answers only."""
+"""Projectors: from noised gradients to updates. They read released answers only."""
 
 import abc
 import math
@@ -20,7 +20,7 @@ from l2p.oracle.setup import Setup
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Coefficients, Line, Polynomial
 from l2p.protectors.register import stored
-from l2p.protectors.stepwise.networks import Layers, apply_known
+from l2p.protectors.stepwise.networks import Layers, apply_to_leading
 from l2p.protectors.stepwise.schedulers import Observation
 from l2p.task.rows import Rows
 
@@ -44,7 +44,7 @@ class Projector(struct.Struct, abc.ABC):
 
     @abc.abstractmethod
     def __call__(
-        self, state: Any, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+        self, state: Any, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Any]:
         """The update f32[p] (to be added to params) and the next state."""
 
@@ -80,7 +80,7 @@ class Optax(Projector):
     logit_scale: tuple[str, ...] = struct.field(pytree_node=False, default=("momentum",))
 
     def misfit(self) -> str | None:
-        """Why optax would refuse it, or which number leaves its range at some budget; None if all is well."""
+        """Reason why optax would refuse it, or the number that leaves its range at some budget; None if all is well."""
         if self.optimizer not in OPTIMIZERS:
             return f"names the optimizer {self.optimizer[:40]!r}, which is none of {', '.join(OPTIMIZERS)}"
         ranges = OPTIMIZERS[self.optimizer]
@@ -118,15 +118,15 @@ class Optax(Projector):
 
     @as_one
     def __call__(
-        self, state: Any, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+        self, state: Any, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Any]:
-        update, state = self._transformation(setup).update(seen.gradient, state, params)
+        update, state = self._transformation(setup).update(observation.gradient, state, params)
         return cast(jax.Array, update), state
 
 
 #: Decay rates of the gradient averages that a `MixProjector` mixes.
 MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
-#: Maximum inputs of a coordinate network: one signal-to-noise ratio per average; six facts on the coordinate and the
+#: Maximum inputs of a coordinate network: one signal-to-noise ratio per average; six numbers on the coordinate and the
 #: run; and the strength of the coordinate's feature, 0 if no eigenbasis was bought.
 COORDINATE_INPUTS = len(MEMORY) + 6 + 1
 #: Maximum inputs of a tensor network: progress, log(mu N), number of params, signal-to-noise ratio of each average,
@@ -149,8 +149,8 @@ class MixProjector(Projector):
     """A learned mixture of gradient averages, with per-coordinate corrections from a zero-initialised network.
 
     Without networks it is momentum SGD with a learning rate that changes over the run, whose constants depend on
-    log(mu N). `tensor_network` sees the run as a whole (`_facts`); `coordinate_network` sees each coordinate's
-    signal-to-noise ratios, its parameter and the noise, and returns the coordinate's own mixture and gain.
+    log(mu N). `tensor_network` reads inputs of the whole run (`_run_inputs`); `coordinate_network` reads each
+    coordinate's signal-to-noise ratios, its parameter and the noise, and returns the coordinate's own mixture and gain.
 
     Attributes:
       log_learning_rate: f32[k, 2], intercept and slope in progress.
@@ -169,62 +169,64 @@ class MixProjector(Projector):
         return Averages(zeros, jnp.zeros(len(MEMORY), jnp.float32), jnp.zeros((), jnp.float32))
 
     def __call__(
-        self, state: Averages, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup
+        self, state: Averages, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Averages]:
-        state, average, std = _averaged(state, seen)
+        state, average, std = _averaged(state, observation)
         log_gain = value(self.log_learning_rate, setup.log_signal) @ jnp.stack([jnp.ones(()), progress])
         logits = value(self.mix, setup.log_signal)
         inputs = jnp.stack([2 * progress - 1, standardize(setup.log_signal)])
         if self.tensor_network is not None:
-            extra = apply_known(self.tensor_network, self._facts(average, std, seen, inputs, setup))
+            extra = apply_to_leading(self.tensor_network, self._run_inputs(average, std, observation, inputs, setup))
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         if self.coordinate_network is None:
             # Weights are computed before they are broadcast over coordinates: otherwise XLA for CPUs (jaxlib 0.10.2)
             # gives every seed the first one's averages if seeds x budgets x coordinates are many.
             return -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits)[:, None] * average, axis=0), state
-        facts = self._coordinates(average, std, params, seen, inputs)
-        extra, state = self._corrections(state, facts)
+        coordinates = self._coordinates(average, std, params, observation, inputs)
+        extra, state = self._corrections(state, coordinates)
         weights = jax.nn.softmax(logits[:, None] + extra[1:], axis=0)
         return -jnp.exp(log_gain + extra[0]) * jnp.sum(weights * average, axis=0), state
 
-    def _corrections(self, state: Averages, facts: jax.Array) -> tuple[jax.Array, Averages]:
-        """The coordinate network's output f32[6, p] for facts f32[p, COORDINATE_INPUTS], and the next state."""
-        return apply_known(cast(dict, self.coordinate_network), facts).T, state
+    def _corrections(self, state: Averages, inputs: jax.Array) -> tuple[jax.Array, Averages]:
+        """The coordinate network's output f32[6, p] for inputs f32[p, COORDINATE_INPUTS], and the next state."""
+        return apply_to_leading(cast(dict, self.coordinate_network), inputs).T, state
 
-    def _facts(
-        self, average: jax.Array, std: jax.Array, seen: Observation, inputs: jax.Array, setup: Setup
+    def _run_inputs(
+        self, average: jax.Array, std: jax.Array, observation: Observation, inputs: jax.Array, setup: Setup
     ) -> jax.Array:
-        """Facts on the whole run: f32[TENSOR_INPUTS]."""
+        """Inputs of the tensor network f32[TENSOR_INPUTS], about the whole run."""
         size = average.shape[1]
         # Squared lengths relative to those of noise alone; the logarithm below is 0 if an average is as long as pure
         # noise.
         energy = jnp.square(average).sum(1) / (size * jnp.square(std) + 1e-20)
-        strength = jnp.zeros(1) if seen.strength is None else seen.strength
+        strength = jnp.zeros(1) if observation.strength is None else observation.strength
         spectrum = jnp.stack([strength.mean(), strength.max()]) / 4.0
         ratios = (jnp.log1p(energy) - math.log(2.0)) / 2.0
         rate = standardize_rate(setup.price_list.sampler.rate())
         return jnp.concatenate([inputs, jnp.array([standardize_size(size)]), ratios, spectrum, jnp.array([rate])])
 
     def _coordinates(
-        self, average: jax.Array, std: jax.Array, params: jax.Array, seen: Observation, inputs: jax.Array
+        self, average: jax.Array, std: jax.Array, params: jax.Array, observation: Observation, inputs: jax.Array
     ) -> jax.Array:
-        """Facts on every coordinate: f32[p, COORDINATE_INPUTS]."""
+        """Inputs of the coordinate network f32[p, COORDINATE_INPUTS]."""
         ratios = jnp.arcsinh(average / (std[:, None] + 1e-12))
         # The share of signal in the whole gradient: its squared length relative to that of noise alone.
         size = average.shape[1]
         energy = jnp.square(average[-2]).sum() / (size * jnp.square(std[-2]) + 1e-20)
-        shared = jnp.stack([*inputs, jnp.log(seen.noise_std + 1e-12) / 4.0, jnp.log1p(energy), jnp.log(size) / 4.0])
-        strength = jnp.zeros_like(params) if seen.strength is None else seen.strength / 4.0
-        lines = [ratios.T, params[:, None], jnp.broadcast_to(shared[None, :], (size, shared.shape[0]))]
-        return jnp.concatenate([*lines, strength[:, None]], axis=1)
+        shared = jnp.stack(
+            [*inputs, jnp.log(observation.noise_std + 1e-12) / 4.0, jnp.log1p(energy), jnp.log(size) / 4.0]
+        )
+        strength = jnp.zeros_like(params) if observation.strength is None else observation.strength / 4.0
+        columns = [ratios.T, params[:, None], jnp.broadcast_to(shared[None, :], (size, shared.shape[0]))]
+        return jnp.concatenate([*columns, strength[:, None]], axis=1)
 
 
-def _averaged(state: Averages, seen: Observation) -> tuple[Averages, jax.Array, jax.Array]:
+def _averaged(state: Averages, observation: Observation) -> tuple[Averages, jax.Array, jax.Array]:
     """The next state, the averages f32[5, p] with the newest gradient, and the noise f32[5] of each."""
     decay = jnp.array(MEMORY)
     count = state.count + 1.0
-    mean = decay[:, None] * state.mean + (1.0 - decay)[:, None] * seen.gradient[None, :]
-    variance = decay**2 * state.variance + (1.0 - decay) ** 2 * jnp.square(seen.noise_std)
+    mean = decay[:, None] * state.mean + (1.0 - decay)[:, None] * observation.gradient[None, :]
+    variance = decay**2 * state.variance + (1.0 - decay) ** 2 * jnp.square(observation.noise_std)
     # Early averages are biased towards their zero start; dividing by their total weight corrects that.
     total = 1.0 - decay**count
     following = state.replace(mean=mean, variance=variance, count=count)

@@ -25,7 +25,7 @@ from l2p.protectors.stepwise.public_rows import (
     public_rows,
 )
 from l2p.protectors.stepwise.purchase import Purchase, Stage, Start
-from l2p.protectors.stepwise.schedulers import Observation, Plan, Scheduler
+from l2p.protectors.stepwise.schedulers import Observation, Scheduler, StepPlan
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
@@ -63,7 +63,7 @@ class PublicLength(Purchase):
         counts = (rows.mask > 0) / jnp.maximum((rows.mask > 0).sum(), 1)
         center = counts @ rows.x if self.centered else jnp.zeros(num_features, jnp.float32)
         square = counts @ jnp.square(rows.x - center[None, :]).sum(-1)
-        # Public rows that are all alike tell no length.
+        # Equal public rows have no length to scale by.
         scale = jnp.where(square > 0, self.target_norm * jax.lax.rsqrt(jnp.where(square > 0, square, 1.0)), 1.0)
         return FeatureMap(center, scale)
 
@@ -127,14 +127,14 @@ class PublicClip(Scheduler):
     def init(self, oracle: Oracle):
         return self.scheduler.init(oracle)
 
-    def __call__(self, state, seen: Observation, oracle: Oracle, num_steps: int):
-        plan, state = self.scheduler(state, seen, oracle, num_steps)
+    def __call__(self, state, observation: Observation, oracle: Oracle, num_steps: int):
+        plan, state = self.scheduler(state, observation, oracle, num_steps)
         share = jax.nn.sigmoid(value(self.logit_share, oracle.setup.log_signal))
-        clip_norm = known(seen, "a clipping norm from public rows").quantile(share)
+        clip_norm = public_gradients(observation, "a clipping norm from public rows").quantile(share)
         # Kept within the oracle's range, or params that diverged, and so the answers, could end the run by a refused
         # bound, where `adaptive` says that they cannot.
         clip_norm = jnp.where(jnp.isnan(clip_norm), MOST_CLIP_NORM, clip_norm)
-        return Plan(plan.noise_multiplier, jnp.clip(clip_norm, LEAST_CLIP_NORM, MOST_CLIP_NORM)), state
+        return StepPlan(plan.noise_multiplier, jnp.clip(clip_norm, LEAST_CLIP_NORM, MOST_CLIP_NORM)), state
 
 
 class Wrapper(Projector):
@@ -149,12 +149,12 @@ class Wrapper(Projector):
     def init(self, params: jax.Array, setup: Setup):
         return self.projector.init(params, setup)
 
-    def __call__(self, state, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup):
-        return self.projector(state, self.changed(seen, progress, setup), params, progress, setup)
+    def __call__(self, state, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup):
+        return self.projector(state, self.changed(observation, progress, setup), params, progress, setup)
 
     @abc.abstractmethod
-    def changed(self, seen: Observation, progress: jax.Array, setup: Setup) -> Observation:
-        """What the other projector sees."""
+    def changed(self, observation: Observation, progress: jax.Array, setup: Setup) -> Observation:
+        """The observation that `projector` gets."""
 
 
 @stored
@@ -181,9 +181,11 @@ class PublicSubspace(Wrapper):
             PublicGradients.at(model, zeros, public).check_rank(self.num_directions, self.matrix)
         super().check_public(public, model, kind)
 
-    def changed(self, seen: Observation, progress: jax.Array, setup: Setup) -> Observation:
-        directions = known(seen, "a projection onto public gradients").directions(self.num_directions, self.matrix)
-        return with_gradient(seen, projected(seen.gradient, directions))
+    def changed(self, observation: Observation, progress: jax.Array, setup: Setup) -> Observation:
+        directions = public_gradients(observation, "a projection onto public gradients").directions(
+            self.num_directions, self.matrix
+        )
+        return with_gradient(observation, projected(observation.gradient, directions))
 
 
 @stored
@@ -197,11 +199,11 @@ class PublicSum(Wrapper):
 
     projector: Projector
 
-    def changed(self, seen: Observation, progress: jax.Array, setup: Setup) -> Observation:
-        public = known(seen, "a gradient of public rows")
+    def changed(self, observation: Observation, progress: jax.Array, setup: Setup) -> Observation:
+        public = public_gradients(observation, "a gradient of public rows")
         share = setup.num_rows / (setup.num_rows + public.count)
-        mixed = share * seen.gradient + (1.0 - share) * public.mean()
-        return with_gradient(seen, mixed, share * seen.noise_std)
+        mixed = share * observation.gradient + (1.0 - share) * public.mean()
+        return with_gradient(observation, mixed, share * observation.noise_std)
 
 
 @stored
@@ -220,18 +222,20 @@ class PublicMirror(Wrapper):
     projector: Projector
     log_horizon: Polynomial
 
-    def changed(self, seen: Observation, progress: jax.Array, setup: Setup) -> Observation:
+    def changed(self, observation: Observation, progress: jax.Array, setup: Setup) -> Observation:
         share = progress / jnp.exp(value(self.log_horizon, setup.log_signal))
         alpha = jnp.cos(0.5 * jnp.pi * jnp.minimum(share, 1.0))
-        public = known(seen, "mirror descent").mean()
-        return with_gradient(seen, alpha * seen.gradient + (1.0 - alpha) * public, alpha * seen.noise_std)
+        public = public_gradients(observation, "mirror descent").mean()
+        return with_gradient(
+            observation, alpha * observation.gradient + (1.0 - alpha) * public, alpha * observation.noise_std
+        )
 
 
 class AroundProjector(Projector):
-    """A projector that changes the gradient which another one gets.
+    """A projector that changes the gradient and leaves the update to another one.
 
     Attributes:
-      projector: that other one.
+      projector: makes the update.
     """
 
     projector: Projector
@@ -263,11 +267,11 @@ class Decay(AroundProjector):
         reference = params if self.to_start else jnp.zeros_like(params)
         return reference, self.projector.init(params, setup)
 
-    def __call__(self, state, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup):
+    def __call__(self, state, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup):
         reference, inner = state
         weight = jnp.exp(value(self.log_decay, setup.log_signal)) / setup.num_rows
-        seen = with_gradient(seen, seen.gradient + weight * (params - reference))
-        update, inner = self.projector(inner, seen, params, progress, setup)
+        observation = with_gradient(observation, observation.gradient + weight * (params - reference))
+        update, inner = self.projector(inner, observation, params, progress, setup)
         return update, (reference, inner)
 
 
@@ -275,7 +279,7 @@ class Decay(AroundProjector):
 @struct.dataclass
 class OverCurvature(AroundProjector):
     """Divides gradients by a bound on the largest second moment of rows, as least squares needs it: its gradients grow
-    with the error, so that too long a step makes the next one longer still, until nothing is finite.
+    with the error, so steps beyond the stable length diverge.
 
     The bound is of public rows where there are any, else of rows in [0, 1]^d.
 
@@ -288,25 +292,25 @@ class OverCurvature(AroundProjector):
     def init(self, params: jax.Array, setup: Setup):
         return self.projector.init(params, setup)
 
-    def __call__(self, state, seen: Observation, params: jax.Array, progress: jax.Array, setup: Setup):
+    def __call__(self, state, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup):
         longest = setup.model.num_features(params.shape[0]) + INTERCEPT_COLUMN**2
-        bound = longest if seen.public is None else moment_bound(setup.model, seen.public.rows)
-        seen = with_gradient(seen, seen.gradient / bound, seen.noise_std / bound)
-        return self.projector(state, seen, params, progress, setup)
+        bound = longest if observation.public is None else moment_bound(setup.model, observation.public.rows)
+        observation = with_gradient(observation, observation.gradient / bound, observation.noise_std / bound)
+        return self.projector(state, observation, params, progress, setup)
 
 
-def known(seen: Observation, part: str) -> PublicGradients:
+def public_gradients(observation: Observation, part: str) -> PublicGradients:
     """The public gradients of this step.
 
     Raises:
       InputError: at trace time, there are no public rows.
     """
-    if seen.public is None:
+    if observation.public is None:
         raise missing(part)
-    return seen.public
+    return observation.public
 
 
-def with_gradient(seen: Observation, gradient: jax.Array, noise_std: jax.Array | None = None) -> Observation:
-    """What was seen with another gradient, and with its noise where that changed."""
-    std = seen.noise_std if noise_std is None else noise_std
-    return seen.replace(gradient=gradient, noise_std=std)
+def with_gradient(observation: Observation, gradient: jax.Array, noise_std: jax.Array | None = None) -> Observation:
+    """`observation` with another gradient, and with its noise where that changed."""
+    std = observation.noise_std if noise_std is None else noise_std
+    return observation.replace(gradient=gradient, noise_std=std)

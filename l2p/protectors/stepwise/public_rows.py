@@ -1,4 +1,4 @@
-"""What public rows say inside a run: their gradients, the directions of these, and the model that fits them.
+"""Public rows inside a run: their gradients, the directions of these, and the model that fits them.
 
 Everything here reads `oracle.public` only, which costs nothing; no function takes private rows.
 """
@@ -17,7 +17,7 @@ from l2p.oracle import Oracle
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows, null_invalid
 
-#: Of which matrix directions are singular vectors: of the total gradient, as in AdaMix, or of the rows' gradients.
+#: Matrix whose singular vectors are the directions: of the total gradient, as in AdaMix, or of the rows' gradients.
 Matrix = Literal["total", "rows"]
 #: A singular value below this share of the largest is a rounding error, and its vector no direction of public rows.
 RANK_TOLERANCE = 1e-5
@@ -35,7 +35,7 @@ def public_rows(oracle: Oracle, method: str) -> Rows:
 
 
 def missing(method: str) -> InputError:
-    """That a method, or a part of one, has no public rows to learn from."""
+    """Error of a method, or of a part of one, that has no public rows to learn from."""
     return InputError(
         f"{method} learns from public rows, and there are none; give a table of the same columns (--public), or choose "
         "a method that needs none."
@@ -43,7 +43,7 @@ def missing(method: str) -> InputError:
 
 
 def has_matrix(model: Model) -> bool:
-    """Whether the params are a matrix of (features and intercept) x classes, and a row's gradient an outer product."""
+    """True if the params are a matrix of (features and intercept) x classes, and a row's gradient an outer product."""
     return isinstance(model, (Softmax, GeneralizedLinear)) and model.has_intercept
 
 
@@ -91,8 +91,8 @@ class PublicGradients:
     def variance(self) -> jax.Array:
         """Variance f32[p] of the mean gradient in each coordinate, if rows are drawn at random; above 0."""
         if has_matrix(self.model):
-            lines, residuals = self.factors()
-            squares = (jnp.square(lines).T @ jnp.square(residuals)).ravel()
+            design, residuals = self.factors()
+            squares = (jnp.square(design).T @ jnp.square(residuals)).ravel()
         else:
             counts = (self.rows.mask > 0).astype(jnp.float32)
             squares = counts @ jnp.square(self.model.gradients(self.params, self.rows.x, self.rows.y))
@@ -101,8 +101,8 @@ class PublicGradients:
     def norms(self) -> jax.Array:
         """L2 norms f32[n] of the rows' gradients; 0 for null rows."""
         if has_matrix(self.model):
-            lines, residuals = self.factors()
-            norms = _length(lines) * _length(residuals)
+            design, residuals = self.factors()
+            norms = _length(design) * _length(residuals)
         else:
             norms = _length(self.model.gradients(self.params, self.rows.x, self.rows.y))
         return jnp.where(self.rows.mask > 0, norms, 0.0)
@@ -116,7 +116,7 @@ class PublicGradients:
         return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
     def factors(self) -> tuple[jax.Array, jax.Array]:
-        """Lines f32[n, d + 1], with the intercept's column, and residuals f32[n, K], whose outer product is the
+        """Design f32[n, d + 1], with the intercept's column, and residuals f32[n, K], whose outer product is the
         gradient of a row, for models whose params are a matrix; zeros for null rows.
 
         Raises:
@@ -132,15 +132,15 @@ class PublicGradients:
                 f"the params of model {model} are no matrix of features and classes, whose gradients have singular "
                 "vectors; choose model softmax or logistic, or a method without a projection."
             )
-        lines = jnp.column_stack([x, jnp.full(x.shape[0], INTERCEPT_COLUMN)])
-        return lines, jnp.where(self.rows.mask[:, None] > 0, residuals, 0.0)
+        design = jnp.column_stack([x, jnp.full(x.shape[0], INTERCEPT_COLUMN)])
+        return design, jnp.where(self.rows.mask[:, None] > 0, residuals, 0.0)
 
     def directions(self, number: int | None, matrix: Matrix = "total") -> jax.Array:
         """The first left singular vectors f32[d + 1, number] of public gradients, zeros beyond their rank, or all.
 
         "total" takes the matrix of the total gradient, (d + 1) x K, as AdaMix does; "rows" the rows' gradients side by
-        side, (d + 1) x nK, whose rank is not limited by the number of classes. They are orthonormal, and derivatives
-        hold them still, because these do not exist where two singular values are equal.
+        side, (d + 1) x nK, whose rank is not limited by the number of classes. They are orthonormal, and constant to
+        derivatives, which do not exist where two singular values are equal.
 
         Raises:
           InputError: at trace time, more directions than the matrix can have.
@@ -149,8 +149,8 @@ class PublicGradients:
         if number is not None and number > min(wide.shape):
             raise self._beyond(number, min(wide.shape), matrix)
         vectors, values, _ = jnp.linalg.svd(jax.lax.stop_gradient(wide), full_matrices=False)
-        known = values > RANK_TOLERANCE * jnp.maximum(values[0], 1e-30)
-        return jnp.where(known, vectors, 0.0)[:, :number]
+        significant = values > RANK_TOLERANCE * jnp.maximum(values[0], 1e-30)
+        return jnp.where(significant, vectors, 0.0)[:, :number]
 
     def check_rank(self, number: int, matrix: Matrix) -> None:
         """Refuse more directions than the matrix of these rows, arrays on the host, has; `InputError`."""
@@ -159,14 +159,14 @@ class PublicGradients:
             raise self._beyond(number, rank, matrix)
 
     def _matrix(self, matrix: Matrix) -> jax.Array:
-        lines, residuals = self.factors()
-        # Outer products line_j x residual_j side by side have the left singular vectors of lines times their lengths.
-        return lines.T @ residuals if matrix == "total" else (lines * _length(residuals)[:, None]).T
+        design, residuals = self.factors()
+        # Outer products design_j x residual_j side by side have the left singular vectors of design_j |residual_j|.
+        return design.T @ residuals if matrix == "total" else (design * _length(residuals)[:, None]).T
 
     def _beyond(self, number: int, rank: int, matrix: Matrix) -> InputError:
-        what = "the sum of public gradients" if matrix == "total" else "public rows' gradients side by side"
+        name = "the sum of public gradients" if matrix == "total" else "public rows' gradients side by side"
         return InputError(
-            f"a projection to {number} directions was asked for, but {what}, for model {self.model} a matrix, has rank "
+            f"a projection to {number} directions was asked for, but {name}, for model {self.model} a matrix, has rank "
             f"{rank}, and singular vectors beyond that are chosen by rounding errors and not by public rows; ask for "
             f"at most {rank} directions, or give more public rows."
         )
@@ -203,8 +203,8 @@ def fit(
 
     Args:
       params: f32[p], where it starts, for rows as they are given.
-      learning_rate: of a step along the mean gradient, over `moment_bound`. Below 4 it is stable for softmax, below 8
-        for logistic regression and below 2 for least squares, whatever the rows are.
+      learning_rate: of a step along the mean gradient, over `moment_bound`. Stable below 4 for softmax, below 8 for
+        logistic regression and below 2 for least squares, whatever the rows are.
       num_steps: number of steps (static).
       decay: weight of the L2 term.
     """
@@ -221,11 +221,11 @@ def moment_bound(model: Model, rows: Rows) -> jax.Array:
     """The Frobenius norm f32[] of the rows' second moments, with their intercept column: a bound on the largest of
     them, and so, times the loss's curvature in the margins, on the curvature of the mean loss."""
     if isinstance(model, GeneralizedLinear):
-        lines = model.design(rows.x)
+        design = model.design(rows.x)
     else:
-        lines = jnp.column_stack([rows.x, jnp.full(rows.y.shape[0], INTERCEPT_COLUMN)])
-    lines = rows.mask[:, None] * lines
-    moment = lines.T @ lines / jnp.maximum(rows.mask.sum(), 1.0)
+        design = jnp.column_stack([rows.x, jnp.full(rows.y.shape[0], INTERCEPT_COLUMN)])
+    design = rows.mask[:, None] * design
+    moment = design.T @ design / jnp.maximum(rows.mask.sum(), 1.0)
     # The constant column alone keeps it above zero, unless every row is a null row.
     return jnp.sqrt(jnp.maximum(jnp.square(moment).sum(), INTERCEPT_COLUMN**4))
 

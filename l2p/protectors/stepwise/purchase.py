@@ -1,4 +1,4 @@
-"""Facts about rows, bought or public, that a stepwise protector gets before its first step and that shape all steps."""
+"""Purchases: statistics of rows, bought or public, that a stepwise protector gets before its first step."""
 
 import abc
 import dataclasses
@@ -14,7 +14,7 @@ from l2p.task.feature_map import FeatureMap
 
 
 class Stage(enum.IntEnum):
-    """When a purchase is made: after those of earlier stages, whose answers it may use."""
+    """Place of a purchase in the order: after those of earlier stages, whose answers it may use."""
 
     RATES = 0
     CENTER = 1
@@ -27,16 +27,16 @@ class Stage(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What purchases have told so far.
+    """Start and map of a run as the purchases made so far leave them.
 
     Attributes:
       params: f32[p], where training starts, for raw rows.
       features: the map that steps read rows through.
-      strength: f32[d], log of the signal-to-noise ratio of each mapped feature; None if nothing told it.
-      moment: f32[d], second moments of the mapped features; None if nothing told them.
+      strength: f32[d], log of the signal-to-noise ratio of each mapped feature; None if it was not bought.
+      moment: f32[d], second moments of the mapped features; None if they were not bought.
       length: f32[], that mapped rows are scaled to; None if they are not.
-      start_variance: f32[p], of the error of `params`; None if nothing told it.
-      rates: f32[K], the shares of the classes, as `Observation` has them; None if nothing told them.
+      start_variance: f32[p], of the error of `params`; None if it was not bought.
+      rates: f32[K], the shares of the classes, as `Observation` has them; None if they were not bought.
       fitted: f32[p], where training starts, for mapped rows; None for what `params` are for these.
     """
 
@@ -50,7 +50,7 @@ class Start:
     fitted: jax.Array | None = None
 
     def but(self, **changes: Any) -> "Start":
-        """A copy with some of it changed."""
+        """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def mapped_params(self, model: Model) -> jax.Array:
@@ -59,7 +59,9 @@ class Start:
 
 
 class Purchase(Struct, abc.ABC):
-    """One of the things that a `Stepwise` gets before its first step. Concrete ones are `l2p.base.struct` dataclasses.
+    """Statistic of rows, or a start, that a `Stepwise` gets before its first step.
+
+    Concrete ones are `l2p.base.struct` dataclasses.
 
     Attributes:
       kind: its name among the parts of a protector: in files, in paths of the tree and in messages.
@@ -85,12 +87,12 @@ class Purchase(Struct, abc.ABC):
             raise TypeError(f"two purchases are called {cls.kind!r}, which files could not tell apart; rename one.")
 
     def fits(self, model: Model) -> bool:
-        """Whether it is made for this model; others are run without it."""
+        """True if it is made for this model; other models are run without it."""
         return model.has_intercept
 
     @abc.abstractmethod
     def buy(self, start: Start, oracle: Oracle) -> Start:
-        """What is known after it, from what was known before."""
+        """The start after this purchase, from the start before it."""
 
 
 #: Every class of purchases, by its kind.

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import at, facts_for
+from l2p.protectors.conditioning import at, covariates_for
 from l2p.protectors.fields import Positive, Share
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise.purchase import Purchase, Stage, Start
@@ -47,8 +47,8 @@ class RowLength(Purchase):
 
     def __call__(self, features: FeatureMap, oracle: Oracle) -> FeatureMap:
         setup = oracle.setup
-        facts = facts_for(setup, features.num_mapped)
-        multiplier = noise_for_share(oracle, jax.nn.sigmoid(at(self.logit_share, facts)))
+        covariates = covariates_for(setup, features.num_mapped)
+        multiplier = noise_for_share(oracle, jax.nn.sigmoid(at(self.logit_share, covariates)))
         length = oracle.ask(LengthSum(features, self.target_norm, multiplier))[0] / setup.num_rows
         noise_std = multiplier * self.target_norm * setup.adjacency.sensitivity_factor / setup.num_rows
         signal = jnp.square(jnp.maximum(length, 0.0))

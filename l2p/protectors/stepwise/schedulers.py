@@ -19,16 +19,16 @@ from l2p.privacy.cost.prices import PriceList
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Line, Polynomial
 from l2p.protectors.register import stored
-from l2p.protectors.stepwise.networks import Layers, apply_known
+from l2p.protectors.stepwise.networks import Layers, apply_to_leading
 from l2p.protectors.stepwise.public_rows import PublicGradients
 
-#: Held back when the last step takes all that is left, so that float32 rounding does not get it refused.
+#: Share held back when the last step takes all that is left, so that float32 rounding does not get it refused.
 SLACK = 1e-5
 
 
 @struct.dataclass
-class Plan:
-    """A step's plan: noise_multiplier f32[] and clip_norm f32[]."""
+class StepPlan:
+    """Noise and clipping of one step: noise_multiplier f32[] and clip_norm f32[]."""
 
     noise_multiplier: jax.Array
     clip_norm: jax.Array
@@ -36,7 +36,7 @@ class Plan:
 
 @struct.dataclass
 class Observation(struct.Struct):
-    """What was released so far.
+    """Released answers of earlier steps, for schedulers and projectors.
 
     Attributes:
       gradient: f32[p], the last noised mean gradient.
@@ -44,8 +44,8 @@ class Observation(struct.Struct):
       norm: f32[], of the coming mean gradient if that was bought, else of the last noised one, which is free.
       strength: f32[p], log of the signal-to-noise ratio of each coordinate's feature; None if it was not bought.
       public: gradients of public rows at the params of this step; None without public rows, and between steps.
-      moment: f32[p], the second moment of each coordinate's feature, as far as it is known; 0 for params that belong to
-        no feature, and None without an intercept.
+      moment: f32[p], the second moment of each coordinate's feature, as far as it was bought; 0 for params that
+        belong to no feature, and None without an intercept.
       start_variance: f32[p], of the start's error where that was bought (`BaseRate`); None if nothing was.
       rates: f32[K], the shares of the classes, or two of which the last is the mean of numbers in [0, 1], where these
         were bought (`BaseRate`); else None.
@@ -88,7 +88,7 @@ class Scheduler(struct.Struct, abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[StepPlan, Any]:
         """This step's plan and the next state."""
 
 
@@ -125,9 +125,9 @@ class Decaying(Scheduler):
     rate: Polynomial
     adaptive: ClassVar[bool] = False
 
-    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[StepPlan, Any]:
         share, clip_norm = self._share_and_clip_norm(oracle.setup, oracle.step, num_steps)
-        return Plan(noise_for_share(oracle, share), clip_norm), state
+        return StepPlan(noise_for_share(oracle, share), clip_norm), state
 
     @functools.partial(as_one, static=("num_steps",))
     def _share_and_clip_norm(self, setup: Setup, step: jax.Array, num_steps: int) -> tuple[jax.Array, jax.Array]:
@@ -148,7 +148,7 @@ class ShareScheduler(Scheduler):
     Attributes:
       share: f32[k, 2], intercept and slope of the logit's line.
       log_clip_norm: f32[k, 2], the same for the log of the clipping norm.
-      network: parameters of a network with 2 to 4 inputs, those facts in their order, and 2 outputs; or None.
+      network: parameters of a network with 2 to 4 inputs, these four in their order, and 2 outputs; or None.
     """
 
     share: Line
@@ -156,7 +156,7 @@ class ShareScheduler(Scheduler):
     network: Annotated[dict, Layers(4, 2)] | None = None
     adaptive: ClassVar[bool] = False
 
-    def __call__(self, state: Any, seen: Observation, oracle: Oracle, num_steps: int) -> tuple[Plan, Any]:
+    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[StepPlan, Any]:
         log_signal = oracle.setup.log_signal
         charge, num_charges = oracle.charge, oracle.setup.num_charges(num_steps)
         progress = charge / num_charges
@@ -164,11 +164,11 @@ class ShareScheduler(Scheduler):
         logit = value(self.share, log_signal) @ line
         log_clip_norm = value(self.log_clip_norm, log_signal) @ line
         if self.network is not None:
-            size = jnp.asarray(standardize_size(seen.gradient.shape[0]))
+            size = jnp.asarray(standardize_size(observation.gradient.shape[0]))
             rate = jnp.asarray(standardize_rate(oracle.setup.price_list.sampler.rate()))
-            extra = apply_known(self.network, jnp.stack([2 * progress - 1, standardize(log_signal), size, rate]))
+            extra = apply_to_leading(self.network, jnp.stack([2 * progress - 1, standardize(log_signal), size, rate]))
             logit, log_clip_norm = logit + extra[0], log_clip_norm + extra[1]
         charges_left = jnp.maximum(num_charges - charge, 1)
         # logit(1 / n) = -log(n - 1), and the last charge takes all that is left, whatever the network's output.
         share = jnp.where(charges_left > 1, jax.nn.sigmoid(logit - jnp.log(jnp.maximum(charges_left - 1, 1))), 1.0)
-        return Plan(noise_for_share(oracle, share), jnp.exp(log_clip_norm)), state
+        return StepPlan(noise_for_share(oracle, share), jnp.exp(log_clip_norm)), state

@@ -23,7 +23,7 @@ from l2p.protectors.stepwise.norm_query import NormQuery
 from l2p.protectors.stepwise.projectors import Projector
 from l2p.protectors.stepwise.public_rows import PublicGradients, check_classes
 from l2p.protectors.stepwise.purchase import KINDS, Purchase, Start
-from l2p.protectors.stepwise.schedulers import Observation, Plan, Scheduler
+from l2p.protectors.stepwise.schedulers import Observation, Scheduler, StepPlan
 from l2p.queries import ClippedGradient, Query
 from l2p.run.protector import Protector
 from l2p.task.feature_map import FeatureMap
@@ -54,7 +54,7 @@ class StepwiseState(struct.Struct):
 
     scheduler: Any
     projector: Any
-    seen: Observation
+    observation: Observation
     features: FeatureMap
     average: jax.Array
 
@@ -96,33 +96,37 @@ class Stepwise(Protector, struct.Composite):
 
     def children(self) -> dict[str, Any]:
         """Parts by name, purchases by kind."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        named = {name: own[name] for name in _parts(type(self))} | {each.kind: each for each in self.purchases}
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        named = {name: fields[name] for name in _parts(type(self))} | {
+            purchase.kind: purchase for purchase in self.purchases
+        }
         return {name: named[name] for name in sorted(named, key=_place)}
 
     @classmethod
     def of_children(cls, children: Mapping[str, Any], static: Mapping[str, Any]) -> Self:
-        own, bought = _parts(cls), []
+        parts, purchases = _parts(cls), []
         for name, child in children.items():
-            if name not in own and (name not in KINDS or (isinstance(child, Purchase) and child.kind != name)):
+            if name not in parts and (name not in KINDS or (isinstance(child, Purchase) and child.kind != name)):
                 raise TypeError(f"{cls.__name__} has no part {name!r} of this class.")
-            if name not in own and child is not None:
-                bought.append(child)
-        parts = {name: child for name, child in children.items() if name in own}
-        return cls(purchases=tuple(bought), **parts, **static)
+            if name not in parts and child is not None:
+                purchases.append(child)
+        given_parts = {name: child for name, child in children.items() if name in parts}
+        return cls(purchases=tuple(purchases), **given_parts, **static)
 
     def purchase(self, kind: type[Kind]) -> Kind | None:
         """The purchase of this class; None without one."""
-        return next((each for each in self.purchases if isinstance(each, kind)), None)
+        return next((purchase for purchase in self.purchases if isinstance(purchase, kind)), None)
 
     def with_purchases(self, *purchases: Purchase) -> Self:
-        """A copy with these, in place of those of their kinds."""
-        kept = self.without(*map(type, purchases)).purchases
-        return dataclasses.replace(self, purchases=(*kept, *purchases))
+        """A copy with these purchases, in place of those of their kinds."""
+        others = self.without(*map(type, purchases)).purchases
+        return dataclasses.replace(self, purchases=(*others, *purchases))
 
     def without(self, *kinds: type[Purchase]) -> Self:
         """A copy without purchases of these classes."""
-        return dataclasses.replace(self, purchases=tuple(one for one in self.purchases if not isinstance(one, kinds)))
+        return dataclasses.replace(
+            self, purchases=tuple(purchase for purchase in self.purchases if not isinstance(purchase, kinds))
+        )
 
     @property
     def adaptive_noise(self) -> bool:  # type: ignore[override]
@@ -138,13 +142,13 @@ class Stepwise(Protector, struct.Composite):
             self.projector.check_public(public, model, kind)
 
     def misfit(self) -> str | None:
-        """Why its parts do not fit together; None if they do."""
+        """Reason why its parts do not fit together; None if they do."""
         maps = [purchase for purchase in self.purchases if purchase.maps_rows]
-        whole = next((purchase for purchase in reversed(maps) if purchase.replaces_maps), None)
-        if whole is None or len(maps) < 2:
+        replacing = next((purchase for purchase in reversed(maps) if purchase.replaces_maps), None)
+        if replacing is None or len(maps) < 2:
             return None
-        replaced = next(purchase for purchase in maps if purchase is not whole)
-        return f"has {replaced.kind} beside {whole.kind}, which replaces it"
+        replaced = next(purchase for purchase in maps if purchase is not replacing)
+        return f"has {replaced.kind} beside {replacing.kind}, which replaces it"
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         model = oracle.setup.model
@@ -153,12 +157,12 @@ class Stepwise(Protector, struct.Composite):
             if purchase.fits(model):
                 start = purchase.buy(start, oracle)
         params = start.mapped_params(model)
-        seen = _nothing_seen(params, start.features, start.strength, start.moment, start.length, model)
-        seen = seen.replace(start_variance=start.start_variance, rates=start.rates)
+        observation = _first_observation(params, start.features, start.strength, start.moment, start.length, model)
+        observation = observation.replace(start_variance=start.start_variance, rates=start.rates)
         projector = self.projector.init(params, oracle.setup)
-        return params, StepwiseState(self.scheduler.init(oracle), projector, seen, start.features, params)
+        return params, StepwiseState(self.scheduler.init(oracle), projector, observation, start.features, params)
 
-    def query(self, params: jax.Array, features: FeatureMap, plan: Plan, setup: Setup) -> Query:
+    def query(self, params: jax.Array, features: FeatureMap, plan: StepPlan, setup: Setup) -> Query:
         """The query of a step: a gradient sum with the noise multiplier and the clip norm of `plan`."""
         return ClippedGradient(setup.model, params, features, plan.clip_norm, plan.noise_multiplier)
 
@@ -168,25 +172,25 @@ class Stepwise(Protector, struct.Composite):
 
     def step(self, params: jax.Array, state: StepwiseState, oracle: Oracle) -> tuple[jax.Array, StepwiseState]:
         setup = oracle.setup
-        seen, features = state.seen, state.features
+        observation, features = state.observation, state.features
         if oracle.public is not None:
             public = PublicGradients.at(setup.model, params, null_invalid(oracle.public), features)
-            seen = seen.replace(public=public)
+            observation = observation.replace(public=public)
         if features.basis is not None:  # rows come through `view`
             features = (
                 FeatureMap.identity(features.num_mapped) if oracle.remaining_map is None else oracle.remaining_map
             )
         if self.norm_query is not None:
-            seen = seen.replace(norm=self.norm_query(params, features, oracle, self.num_steps))
-        seen = seen.replace(params=params)
-        plan, scheduler = self.scheduler(state.scheduler, seen, oracle, self.num_steps)
+            observation = observation.replace(norm=self.norm_query(params, features, oracle, self.num_steps))
+        observation = observation.replace(params=params)
+        plan, scheduler = self.scheduler(state.scheduler, observation, oracle, self.num_steps)
         answer = oracle.ask(self.query(params, features, plan, setup))
         gradient, noise_std, norm = _mean_gradient(answer, plan, setup)
         answered = {"gradient": gradient, "noise_std": noise_std, "norm": norm, "clip_norm": plan.clip_norm}
-        seen = seen.replace(**answered)
+        observation = observation.replace(**answered)
         progress = oracle.step / self.num_steps
-        update, projector = self.projector(state.projector, seen, params, progress, setup)
-        seen = seen.replace(public=None, clip_norm=None, params=None)
+        update, projector = self.projector(state.projector, observation, params, progress, setup)
+        observation = observation.replace(public=None, clip_norm=None, params=None)
         params = params + update
         average = params
         if self.averaging is not None:
@@ -194,7 +198,7 @@ class Stepwise(Protector, struct.Composite):
             rate = jnp.exp(-jax.nn.softplus(-value(self.averaging, setup.log_signal)))
             rate = jnp.maximum(rate, 1.0 / (oracle.step + 1.0))
             average = state.average + rate * (params - state.average)
-        return params, StepwiseState(scheduler, projector, seen, state.features, average)
+        return params, StepwiseState(scheduler, projector, observation, state.features, average)
 
     def finish(self, params: jax.Array, state: StepwiseState, setup: Setup) -> jax.Array:
         return setup.model.params_for_raw_rows(state.average, state.features)
@@ -202,9 +206,11 @@ class Stepwise(Protector, struct.Composite):
 
 @functools.cache
 def _parts(cls: type[Stepwise]) -> tuple[str, ...]:
-    """The fields of a class that are parts of their own."""
+    """Names of the fields that are single parts, unlike `purchases`."""
     fields = dataclasses.fields(cls)
-    return tuple(each.name for each in fields if each.name != "purchases" and each.metadata.get("pytree_node", True))
+    return tuple(
+        field.name for field in fields if field.name != "purchases" and field.metadata.get("pytree_node", True)
+    )
 
 
 def _place(name: str) -> int:
@@ -212,7 +218,7 @@ def _place(name: str) -> int:
 
 
 @functools.partial(as_one, static=("model",))
-def _nothing_seen(
+def _first_observation(
     params: jax.Array,
     features: FeatureMap,
     of_feature: jax.Array | None,
@@ -220,23 +226,23 @@ def _nothing_seen(
     length: jax.Array | None,
     model: Model,
 ) -> Observation:
-    """What a projector sees before the first answer; without second moments f32[k] of the mapped features, all have the
-    same, and rows this length, or a typical one."""
+    """The observation before the first answer. Without second moments f32[k] of the mapped features, all features have
+    the same; without a length, rows have a typical one."""
     zeros, strength = jnp.zeros_like(params), None if of_feature is None else model.per_param(of_feature)
-    seen = Observation(zeros, jnp.ones(()), _norm(zeros), strength)
+    observation = Observation(zeros, jnp.ones(()), _norm(zeros), strength)
     if not model.has_intercept:
-        return seen
+        return observation
     if moment is None:
         size = features.num_mapped
         moment = jnp.full(size, TYPICAL_SQUARE if length is None else jnp.square(length) / size)
     # An eigenbasis keeps the length; its moments are upper bounds, and sum to more.
     square = moment.sum() if length is None else jnp.square(length)
-    whole = jnp.sqrt(square + INTERCEPT_COLUMN**2)
-    return seen.replace(moment=model.moment_per_param(moment), length=whole)
+    typical_length = jnp.sqrt(square + INTERCEPT_COLUMN**2)
+    return observation.replace(moment=model.moment_per_param(moment), length=typical_length)
 
 
 @as_one
-def _mean_gradient(answer: jax.Array, plan: Plan, setup: Setup) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _mean_gradient(answer: jax.Array, plan: StepPlan, setup: Setup) -> tuple[jax.Array, jax.Array, jax.Array]:
     """A noised gradient sum over the rows that it is expected to read; its noise in each coordinate; its L2 norm."""
     gradient = answer / setup.batch_rows
     noise_std = plan.noise_multiplier * plan.clip_norm * setup.adjacency.sensitivity_factor / setup.batch_rows

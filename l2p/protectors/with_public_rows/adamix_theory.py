@@ -61,7 +61,7 @@ class AdaMixTheory(Protector):
     adaptive_noise = False
     needs_public = True
 
-    def check(self, model: Model) -> None:
+    def check_model(self, model: Model) -> None:
         if model.name not in self.models:
             raise InputError(
                 f"adamix_theory needs a convex loss with bounded derivatives, which model {model} has not; choose "
@@ -83,8 +83,8 @@ class AdaMixTheory(Protector):
         order = jax.random.permutation(jax.random.key(0), rows.y.shape[0])
         convexity = self._at(self.log_convexity, setup)
 
-        def step(params: jax.Array, place: tuple[jax.Array, Rows]) -> tuple[jax.Array, None]:
-            number, row = place
+        def step(params: jax.Array, numbered: tuple[jax.Array, Rows]) -> tuple[jax.Array, None]:
+            number, row = numbered
             gradient = PublicGradients.at(setup.model, params, jax.tree.map(lambda leaf: leaf[None], row)).total()
             return self._in_ball(params - 2.0 / (convexity * (number + 1.0)) * gradient, setup), None
 

@@ -14,8 +14,8 @@ from l2p.privacy.cost.prices import UP
 from l2p.protectors.conditioning import value
 from l2p.protectors.fields import Polynomial
 from l2p.protectors.register import stored
-from l2p.protectors.stepwise.public_parts import known
-from l2p.protectors.stepwise.schedulers import SLACK, Observation, Plan, Scheduler
+from l2p.protectors.stepwise.public_parts import public_gradients
+from l2p.protectors.stepwise.schedulers import SLACK, Observation, Scheduler, StepPlan
 
 
 @struct.dataclass
@@ -71,7 +71,7 @@ class PublicGrowth(Scheduler):
 
     def __call__(
         self, state: GrowthState, observation: Observation, oracle: Oracle, num_steps: int
-    ) -> tuple[Plan, GrowthState]:
+    ) -> tuple[StepPlan, GrowthState]:
         del num_steps  # the budget ends the run
         signal = oracle.setup.log_signal
         mean, longest = self._norms(observation)
@@ -83,7 +83,7 @@ class PublicGrowth(Scheduler):
         growth, shrinking = jnp.exp(value(self.log_growth, signal)), jax.nn.sigmoid(value(self.logit_shrinking, signal))
         price = jnp.where(drowned, 1.0 + growth, 1.0) * state.price
         clip_norm = jnp.where(short, 1.0 - shrinking, 1.0) * state.clip_norm
-        return Plan(self._noise(price, oracle), clip_norm), GrowthState(price, clip_norm)
+        return StepPlan(self._noise(price, oracle), clip_norm), GrowthState(price, clip_norm)
 
     def _norms(self, observation: Observation) -> tuple[jax.Array, jax.Array]:
         """Length f32[] of the public rows' mean gradient, and of the longest one where that is asked for.
@@ -91,7 +91,7 @@ class PublicGrowth(Scheduler):
         Raises:
           InputError: at trace time, there are no public rows.
         """
-        public = known(observation, "a budget that grows by public gradients")
+        public = public_gradients(observation, "a budget that grows by public gradients")
         mean = jnp.asarray(optax.safe_norm(public.mean(), 1e-12))
         return mean, mean if self.clip_by == "mean" else public.norms().max()
 

@@ -105,9 +105,9 @@ class PublicMoments(Protector):
 
     def scaling(self, public: PublicGradients, setup: Setup) -> FeatureMap:
         """The map that divides features by the roots of their gradients' second moments; 1 on average."""
-        lines, residuals = public.factors()
+        design, residuals = public.factors()
         weights = jnp.square(residuals).sum(-1) / public.count
-        roots = jnp.sqrt(jnp.maximum(weights @ jnp.square(lines[:, :-1]), 1e-24))
+        roots = jnp.sqrt(jnp.maximum(weights @ jnp.square(design[:, :-1]), 1e-24))
         floor = jnp.exp(value(self.log_stability, setup.log_signal)) * jnp.sqrt(jnp.square(roots).mean())
         inverse = 1.0 / (roots + floor)
         inverse = inverse / inverse.mean()

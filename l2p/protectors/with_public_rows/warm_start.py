@@ -34,7 +34,7 @@ LEAST_VARIANCE = 1e-5
 
 @struct.dataclass
 class WarmStart(ProtectorWrapper):
-    """Runs another protector from where public rows lead: METHOD:pretrained, METHOD:projected or both.
+    """Another protector, started from public rows: METHOD:pretrained, METHOD:projected or both.
 
     Public rows cost nothing, and both their fit and their directions are computed from them alone, so the guarantee is
     that of the protector. Its own constants, or networks, were made for another start.
@@ -44,8 +44,8 @@ class WarmStart(ProtectorWrapper):
       pretrained: start from the minimiser of the mean loss on public rows plus |w|^2 / (2 n), as if a normal
         distribution of variance 1 were known of each param: n rows alone need not decide d params. A filter takes them
         into the prior that it has (`public_prior.py`) (static).
-      projected: read rows along the principal directions of the public ones, in place of what `inner` would buy or know
-        of the features; for `Stepwise` only (static).
+      projected: read rows along the principal directions of the public ones, in place of a map that `inner` buys or
+        holds; for `Stepwise` only (static).
     """
 
     inner: Protector
@@ -103,10 +103,10 @@ def check_directions(protector: Protector, name: str) -> None:
 
 
 def along(protector: Protector, geometry: PublicGeometry) -> Protector:
-    """A stepwise protector that reads rows through `geometry`, in place of what it buys or knows of the features."""
+    """A stepwise protector that reads rows through `geometry`, in place of maps that it buys or holds."""
     inner = cast(Stepwise, protector)
-    kept = (purchase for purchase in inner.purchases if not purchase.maps_rows)
-    return dataclasses.replace(inner, purchases=(*kept, geometry))
+    others = (purchase for purchase in inner.purchases if not purchase.maps_rows)
+    return dataclasses.replace(inner, purchases=(*others, geometry))
 
 
 def public_directions(public: Rows) -> PublicGeometry:
@@ -120,8 +120,8 @@ def public_directions(public: Rows) -> PublicGeometry:
     variances, directions = jnp.linalg.eigh((weight[:, None] * shifted).T @ shifted)  # smallest first
     variances, directions = variances[::-1][:number], directions[:, ::-1][:, :number]
     least = LEAST_VARIANCE * variances[0]
-    # Their number is fixed before rows are known. One along which no row varies becomes zero, which nothing is read
-    # along and no param released.
+    # Their number is fixed before rows are read. A direction along which no row varies becomes zero, so that rows
+    # have no value along it and no param is released for it.
     return PublicGeometry(
         center,
         jnp.where(variances > least, directions, 0.0),

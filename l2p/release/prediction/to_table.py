@@ -76,8 +76,8 @@ def write_table(
 def _predictions(predictor: Predictor, source: RawSource) -> Iterator[tuple[Sequence[Any], Predicted]]:
     """Keys and predictions, block by block."""
     names, line_numbers = predictor.schema.features, itertools.count(1)
-    wanted = names if source.key is None else tuple(dict.fromkeys((*names, source.key)))
-    for block in source.blocks(wanted):
+    columns = names if source.key is None else tuple(dict.fromkeys((*names, source.key)))
+    for block in source.blocks(columns):
         predicted = predictor.of_block(block)
         count = len(predicted.values)
         yield (

@@ -320,9 +320,9 @@ def test_what_the_database_cannot_do_is_refused_before_anything_is_spent(server,
 def test_numbers_that_would_let_a_failure_tell_of_rows_are_refused(server, tiny):
     """PostgreSQL refuses a product that underflows, which it does or not by what a weight is."""
     with held_rows(address(server), WARD) as rows:
-        rows.check(BoltOn(rows.num_rows), Logistic())
+        rows.check_model(BoltOn(rows.num_rows), Logistic())
         with pytest.raises(InputError, match="a failure would tell of rows"):
-            rows.check(BoltOn(rows.num_rows, **tiny), Logistic())
+            rows.check_model(BoltOn(rows.num_rows, **tiny), Logistic())
 
 
 def _renamed(changed):
