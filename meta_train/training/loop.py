@@ -118,7 +118,7 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
 
 
 class Pace:
-    """Number of steps that each one stands for, from the time that steps took: their number is fixed, and time is short."""
+    """Number of steps that each one stands for, by the time that steps took: their number is fixed, time is short."""
 
     def __init__(self, watch: Watch):
         self._watch, self._began, self._num_steps, self.seconds = watch, watch.now(), 0, 0.0
