@@ -1,1 +1,1 @@
-"""What every room stands on, and what knows none of them: pytrees, compiling, errors, text, files, progress."""
+"""Foundations that import no other room: pytrees, compiling, errors, text, files, progress."""

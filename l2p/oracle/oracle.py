@@ -132,7 +132,7 @@ class Oracle:
         return self.setup.price_list.noise_multiplier(cost, mechanism, self.sampled)
 
     def _answer(self, query: Query, granted: jax.Array) -> jax.Array:
-        """What the reader reads for a query that was charged, released; whatever it is if that was refused."""
+        """Released answer to a query that was charged; of no meaning if the query was refused."""
         if not query.additive:
             return self._whole_answer(query, granted)
         noise, adjacency = self._noise, self.setup.adjacency

@@ -1,4 +1,4 @@
-"""What a query costs, and whether the budget covers it: decided before any row is read."""
+"""Price of a query, and the decision whether the budget covers it: made before any row is read."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ MIN_BOUND, MAX_BOUND = 2.0**-60, 2.0**60
 
 
 class Decision(NamedTuple):
-    """Whether a query is answered, and what is then known.
+    """Outcome of pricing one query.
 
     Attributes:
       granted: bool[].

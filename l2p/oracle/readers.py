@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.base.errors import InputError
-from l2p.oracle.sums import BlockSum, add_lines
+from l2p.oracle.sums import BlockSum, add_quantized
 from l2p.privacy import class_weights
 from l2p.queries.base import Query
 from l2p.queries.pass_descent import PassRows
@@ -67,11 +67,11 @@ class InMemory(Reader):
 
     Attributes:
       rows: mapped, for a simulation.
-      lines: the rows as a release sums them, mapped; None makes them of `rows` at every query.
+      quantized: the rows as a release sums them, mapped; None makes them of `rows` at every query.
     """
 
     rows: Rows
-    lines: Lines | None = None
+    quantized: Lines | None = None
     remaining_map: FeatureMap | None = None  # type: ignore[override]
     skips_refused = False
 
@@ -83,10 +83,10 @@ class InMemory(Reader):
         return query.add(query.empty(), _weighed(self._drawn(batch), weights))
 
     def exact_sum(self, query: Query, batch: Batch | None, weights: jax.Array | None) -> ExactSum:
-        lines = raw_lines(self.rows.x, self.rows.y, self.rows.mask) if self.lines is None else self.lines
+        quantized = raw_lines(self.rows.x, self.rows.y, self.rows.mask) if self.quantized is None else self.quantized
         if batch is not None:
-            lines = picked(lines, batch.indices, batch.mask)
-        return add_lines(query, lines, ExactSum.empty(query.empty().shape[0]), weights)
+            quantized = picked(quantized, batch.indices, batch.mask)
+        return add_quantized(query, quantized, ExactSum.empty(query.empty().shape[0]), weights)
 
     def whole(self, query: Query, exact: bool) -> Rows:
         rows = self.rows
@@ -165,7 +165,7 @@ class Passed(Remote):
 def reader_of(
     rows: Rows | RowSource,
     view: FeatureMap | None = None,
-    lines: Lines | None = None,
+    quantized: Lines | None = None,
     remaining_map: FeatureMap | None = None,
 ) -> Reader:
     """The reader for rows.
@@ -173,11 +173,11 @@ def reader_of(
     Args:
       rows: in memory, or their source.
       view: of rows that stream or lie elsewhere; rows in memory were mapped before.
-      lines, remaining_map: of rows in memory, as in `InMemory`.
+      quantized, remaining_map: of rows in memory, as in `InMemory`.
     """
     match rows:
         case Rows():
-            return InMemory(rows, lines, remaining_map)
+            return InMemory(rows, quantized, remaining_map)
         case PassRows():
             return Passed(rows, view)
         case RemoteRows():

@@ -21,8 +21,8 @@ def add_rows(
     query: Query, rows: Rows, view: FeatureMap | None, total: ExactSum, weights: jax.Array | None = None
 ) -> ExactSum:
     """The aggregate with rows added."""
-    lines = raw_lines(rows.x, rows.y, rows.mask)
-    return add_lines(query, lines if view is None else mapped(lines, view), total, weights)
+    quantized = raw_lines(rows.x, rows.y, rows.mask)
+    return add_quantized(query, quantized if view is None else mapped(quantized, view), total, weights)
 
 
 _add_rows = jax.jit(add_rows)
@@ -52,13 +52,13 @@ class BlockSum:
         return total
 
 
-def add_lines(query: Query, lines: Lines, total: ExactSum, weights: jax.Array | None = None) -> ExactSum:
+def add_quantized(query: Query, quantized: Lines, total: ExactSum, weights: jax.Array | None = None) -> ExactSum:
     """The aggregate with stacked blocks of rows added, one after the other; each counts as much as its class, by
     weights f32[K], or in full."""
 
     def add(total: ExactSum, block: Block) -> tuple[ExactSum, None]:
         if weights is not None:
             block = block.replace(counted=block.counted * class_weights.of_rows(weights, block.y))
-        return total.plus(query.exact(lines.replace(block=block))), None
+        return total.plus(query.exact(quantized.replace(block=block))), None
 
-    return jax.lax.scan(add, total, lines.block)[0]
+    return jax.lax.scan(add, total, quantized.block)[0]

@@ -1,4 +1,4 @@
-"""What a protector may ask, which is checked before its query is priced."""
+"""Queries that a protector may ask, checked before its query is priced."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from l2p.task.rows import Rows
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """What a protector may ask in a step, and what it sees for nothing.
+    """Queries that a protector may ask in a step, and public rows that it reads for nothing.
 
     Attributes:
       public: rows that cost nothing, or None.

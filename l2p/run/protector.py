@@ -1,4 +1,4 @@
-"""What every method implements: `init`, a `step` that only sees paid answers, and `finish`."""
+"""The protocol of every method: `init`, a `step` that only reads paid answers, and `finish`."""
 
 import abc
 from typing import Any, ClassVar

@@ -49,7 +49,7 @@ class Simulation:
         return KeyNoise(jax.random.fold_in(self.key, 0), self.key, self.keeps_answers)
 
     def per_step(self, step: jax.Array, num_steps: int) -> tuple[jax.Array, Callable[[Any], Noise]]:
-        """What the scan slices, and a function that turns one slice into a step's noise."""
+        """Arrays that the scan slices, and a function that turns one slice into the noise of a step."""
 
         def noise(index: jax.Array) -> Noise:
             return KeyNoise(jax.random.fold_in(self.key, index), self.key, self.keeps_answers)
@@ -112,9 +112,9 @@ def start(
     spending = Spending(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
     step = jnp.zeros((), jnp.int32)
     rows = null_invalid(rows) if isinstance(rows, Rows) else rows
-    lines = exact_lines(rows, noise)
+    quantized = quantized_rows_of(rows, noise)
     terms = Terms(public, False, protector.mechanisms, protector.additive)
-    oracle = Oracle(reader_of(rows, lines=lines), setup, spending, noise.init_noise(), step, terms)
+    oracle = Oracle(reader_of(rows, quantized=quantized), setup, spending, noise.init_noise(), step, terms)
     params, state = protector.init(params, oracle)
     oracle.close()
     return Run(params, state, oracle.spending, step, ~oracle.refused), oracle.records
@@ -143,35 +143,35 @@ def advance(
         raise ValueError("observe reads a run from outside its guarantee, so it is for simulations only.")
     rows = null_invalid(rows)
     view = protector.view(run.state)
-    lines = exact_lines(rows, noise, view)
+    quantized = quantized_rows_of(rows, noise, view)
     remaining_map = None
     if view is not None:
         if protector.reads_remaining_map and isinstance(noise, Simulation) and view.is_invertible:
             rows, remaining_map = mapped_as_constants(rows, view)
         else:
             rows = mapped(rows, view)
-    reader = reader_of(rows, lines=lines, remaining_map=remaining_map)
+    reader = reader_of(rows, quantized=quantized, remaining_map=remaining_map)
     slices, noise_for = noise.per_step(run.step, num_steps)
 
     @jax.checkpoint
     def body(run: Run, piece: Any) -> tuple[Run, tuple[Records, Any]]:
         run, records = take_step(protector, run, reader, setup, noise_for(piece), public)
-        seen = None if observe is None else observe(protector.finish(run.params, run.state, setup))
-        return run, (records, seen)
+        observation = None if observe is None else observe(protector.finish(run.params, run.state, setup))
+        return run, (records, observation)
 
-    run, (records, seen) = jax.lax.scan(body, run, slices, length=num_steps)
-    return run, records, seen
+    run, (records, observation) = jax.lax.scan(body, run, slices, length=num_steps)
+    return run, records, observation
 
 
-def exact_lines(
+def quantized_rows_of(
     rows: Rows | RowSource, noise: Simulation | Release, view: FeatureMap | None = None
 ) -> exact_sums.Lines | None:
     """The rows in memory as a release sums them, read through a view; None for a simulation or a stream."""
     if isinstance(noise, Simulation) or not isinstance(rows, Rows):
         return None
     with jax.enable_x64(True):
-        lines = exact_sums.raw_lines(rows.x, rows.y, rows.mask)
-        return lines if view is None else exact_sums.mapped(lines, view)
+        quantized = exact_sums.raw_lines(rows.x, rows.y, rows.mask)
+        return quantized if view is None else exact_sums.mapped(quantized, view)
 
 
 def take_step(
@@ -194,9 +194,9 @@ def take_step(
     oracle.close()
     alive = ~oracle.refused
     moved = Run(params, state, oracle.spending, run.step + 1, alive)
-    kept = dataclasses.replace(run, spending=oracle.spending, alive=alive)
+    stopped = dataclasses.replace(run, spending=oracle.spending, alive=alive)
     new, tree = jax.tree.flatten(moved)
-    old = jax.tree.leaves(kept)
+    old = jax.tree.leaves(stopped)
     # State that a step returns unchanged is recognised as constant, so what depends on it alone is computed once.
     changed = [place for place, leaf in enumerate(new) if leaf is not old[place]]
     chosen = _chosen(alive, [new[place] for place in changed], [old[place] for place in changed])
@@ -228,21 +228,21 @@ def advance_streaming(
     remote = isinstance(source, RemoteRows)
     if view is not None and isinstance(noise, Simulation) and not remote:
         source, view = Mapped(source, view), None
-    progress, whole = source.progress, protector.num_steps
+    progress, num_total = source.progress, protector.num_steps
     if isinstance(noise, Release) and not remote:
         source = Lookahead.over(source, noise.steps, noise.steps_plan)
     reader = reader_of(source, view)
     slices, noise_for = noise.per_step(run.step, num_steps)
-    taken: list[Records] = []
+    step_records: list[Records] = []
     for index in range(num_steps):
         piece = jax.tree.map(lambda leaf: leaf[index], slices)  # noqa: B023
         run, records = take_step(protector, run, reader, setup, noise_for(piece), public)
-        taken.append(records)
+        step_records.append(records)
         if progress is not None:
-            progress.stepped(int(run.step), whole)
+            progress.stepped(int(run.step), num_total)
         if not run.alive:
             break
-    return run, _stacked(taken)
+    return run, _stacked(step_records)
 
 
 @as_one
@@ -262,8 +262,8 @@ def run(
     """A whole simulated run: (released params, final run, records of init and of the steps, observations)."""
     noise = Simulation(key)
     begun, first = start(protector, params, rows, setup, noise, public)
-    ended, later, seen = advance(protector, begun, rows, setup, noise, protector.num_steps, public, observe)
-    return protector.finish(ended.params, ended.state, setup), ended, (first, later), seen
+    ended, later, observations = advance(protector, begun, rows, setup, noise, protector.num_steps, public, observe)
+    return protector.finish(ended.params, ended.state, setup), ended, (first, later), observations
 
 
 Draws = tuple[AnyDraw, ...]

@@ -68,15 +68,15 @@ class Lookahead(WrappedSource):
         self._next = first
         self._held = {}
         if count:
-            wanted = [np.asarray(batch) for batch in self.coming[first : first + count]]
-            self._held = dict(zip((batch.tobytes() for batch in wanted), self._joined(wanted), strict=True))
+            batches = [np.asarray(batch) for batch in self.coming[first : first + count]]
+            self._held = dict(zip((batch.tobytes() for batch in batches), self._joined(batches), strict=True))
 
-    def _joined(self, wanted: Sequence[np.ndarray]) -> list[Rows]:
+    def _joined(self, batches: Sequence[np.ndarray]) -> list[Rows]:
         """The rows of all batches, in one pass."""
-        lines = np.concatenate(wanted)
+        lines = np.concatenate(batches)
         places = np.argsort(lines, kind="stable")
         lines = lines[places]  # first of all -1, which no block reaches
-        x = np.zeros((sum(map(len, wanted)), self.num_features), np.float32)
+        x = np.zeros((sum(map(len, batches)), self.num_features), np.float32)
         y, mask = np.zeros(len(x), np.float32), np.zeros(len(x), np.float32)
         offset = 0
         for block in self.source.blocks():
@@ -85,6 +85,6 @@ class Lookahead(WrappedSource):
             for array, part in ((x, block.x), (y, block.y), (mask, block.mask)):
                 array[at] = np.asarray(part)[indices]
             offset += block.y.shape[0]
-        ends = np.cumsum([len(batch) for batch in wanted])[:-1]
+        ends = np.cumsum([len(batch) for batch in batches])[:-1]
         parts = (np.split(array, ends) for array in (x, y, mask))
         return [Rows(*batch) for batch in zip(*parts, strict=True)]  # pyrefly: ignore[bad-argument-type]

@@ -56,8 +56,10 @@ def mapped_as_constants(rows: Rows, view: FeatureMap) -> tuple[Rows, FeatureMap]
     A derivative in all entries of a mapped table would be added up at each step of a run, which may take as long as all
     other work of a meta-gradient; a map is smaller than a table.
     """
-    found = mapped(rows, view)
-    constant = dataclasses.replace(found, x=jax.lax.stop_gradient(found.x), squares=jnp.square(found.x).sum(-1))
+    mapped_rows = mapped(rows, view)
+    constant = dataclasses.replace(
+        mapped_rows, x=jax.lax.stop_gradient(mapped_rows.x), squares=jnp.square(mapped_rows.x).sum(-1)
+    )
     return constant, view.remaining_map()
 
 

@@ -100,7 +100,7 @@ class RemoteRows(RowSource):
 
     @abc.abstractmethod
     def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:
-        """What `summed` gives for all blocks of the table at once.
+        """The result of `summed` for all blocks of the table at once.
 
         Args:
           summed: adds up blocks of any size; sums of several calls add up. It can be pickled.

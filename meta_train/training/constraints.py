@@ -52,7 +52,7 @@ class Constraint(struct.Struct):
         h = spent - self.targets[band, segment]
         return -self.multipliers[band, segment] * h + jnp.square(h) / (2.0 * penalty)
 
-    def seen(self, spent: jax.Array, score: jax.Array, segment: jax.Array, every: int) -> "Constraint":
+    def updated(self, spent: jax.Array, score: jax.Array, segment: jax.Array, every: int) -> "Constraint":
         """Updated with the spending and the scores, f32[tasks], of one outer step's tasks in one segment; multipliers
         are updated in `every` so many outer steps."""
         num_tasks = len(spent)

@@ -41,8 +41,8 @@ def gradient(task_loss: Callable, floats: Any, key: jax.Array, *arguments: Any) 
     def pair(key: jax.Array) -> tuple[Any, Any]:
         keys = jax.random.split(key, len(leaves))
         drawn = [
-            jax.random.normal(one, leaf.shape, leaf.dtype) if move else jnp.zeros_like(leaf)
-            for one, leaf, move in zip(keys, leaves, moves, strict=True)
+            jax.random.normal(leaf_key, leaf.shape, leaf.dtype) if move else jnp.zeros_like(leaf)
+            for leaf_key, leaf, move in zip(keys, leaves, moves, strict=True)
         ]
         direction = jax.tree.unflatten(structure, drawn)
         sides = [
@@ -50,7 +50,7 @@ def gradient(task_loss: Callable, floats: Any, key: jax.Array, *arguments: Any) 
             for sign in (1.0, -1.0)
         ]
         slope = (sides[0][0] - sides[1][0]) / (2.0 * SPREAD)
-        middle = jax.tree.map(lambda one, other: (one + other) / 2.0, sides[0][1], sides[1][1])
+        middle = jax.tree.map(lambda plus, minus: (plus + minus) / 2.0, sides[0][1], sides[1][1])
         return jax.tree.map(lambda d: slope * d, direction), middle
 
     return jax.tree.map(lambda leaf: leaf.mean(0), jax.vmap(pair)(jax.random.split(key, PAIRS)))

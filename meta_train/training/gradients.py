@@ -190,15 +190,15 @@ def _segments(
     go_on = functools.partial(next_segment, **pieces)
     state, runs, metrics = _descend(state, step, learner, outer, begin, tasks, jnp.array(0))
 
-    def one_segment(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
+    def descend(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
         state, runs = carry
         arguments = (jax.lax.stop_gradient(runs), *tasks)
         state, runs, metrics = _descend(state, step, learner, outer, go_on, arguments, segment)
         return (state, runs), metrics
 
     # A scan, so that only one segment is compiled.
-    (state, _), rest = jax.lax.scan(one_segment, (state, runs), jnp.arange(1, num_segments(state.protector, unroll)))
-    every = jax.tree.map(lambda first, rest: jnp.append(first, rest), metrics, rest)
+    (state, _), later = jax.lax.scan(descend, (state, runs), jnp.arange(1, num_segments(state.protector, unroll)))
+    every = jax.tree.map(lambda first, others: jnp.append(first, others), metrics, later)
     summary = jax.tree.map(lambda values: values[-1], every)
     return state, summary | {"constraint": every["constraint"].mean(), "constraint_abs": every["constraint_abs"].max()}
 
@@ -235,12 +235,14 @@ def _descend(
     norms = jnp.sqrt(sum(jnp.square(leaf).reshape(num_tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / num_tasks, grads)
-    mean = jax.tree.map(lambda leaf, kept: jnp.where(kept == 1.0, leaf, 0.0), mean, _tuned(floats, learner.tunes))
+    mean = jax.tree.map(
+        lambda leaf, is_tuned: jnp.where(is_tuned == 1.0, leaf, 0.0), mean, _tuned(floats, learner.tunes)
+    )
 
     protector, adam = adam_step(state, mean, step, learner, outer.steps)
     h = spent - state.constraint.targets[bands, segment]
     state = GradientState(
-        protector, adam, state.constraint.seen(spent, values, segment, update_every(learner.alternate))
+        protector, adam, state.constraint.updated(spent, values, segment, update_every(learner.alternate))
     )
     metrics = {
         "score": jnp.mean(values),

@@ -62,8 +62,8 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
         turns, shapes = range(len(config.shapes)), len(config.shapes)
         try:
             if watch.foretells and first < outer.steps:
-                asked = config.shapes, method.compiles_networks, outer, config.judging.gain_rounds
-                turns = preparing.prepare(*asked, update, evaluator, state, watch, may_leave_out=is_new)
+                setting = config.shapes, method.compiles_networks, outer, config.judging.gain_rounds
+                turns = preparing.prepare(*setting, update, evaluator, state, watch, may_leave_out=is_new)
             config = config if len(turns) == shapes else config.of_shapes(turns)
             claim(config, out)
             if is_chosen and first == 0:
@@ -102,10 +102,12 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
             watch.release()
             total = time.monotonic() - began
             listed = config.judging.constants
-            chosen, told = constants.choose(best[1], listed, lambda one: evaluator.merit(evaluator(one)))
-            taken = len((out / "log.jsonl").read_text().splitlines())
-            report = evaluator.final(chosen, lambda: watch.left - AFTER * watch.slowness) | {"steps": taken}
-            report |= {"constants": told} if told else {}
+            chosen, scores_by_constant = constants.choose(
+                best[1], listed, lambda candidate: evaluator.merit(evaluator(candidate))
+            )
+            num_logged = len((out / "log.jsonl").read_text().splitlines())
+            report = evaluator.final(chosen, lambda: watch.left - AFTER * watch.slowness) | {"steps": num_logged}
+            report |= {"constants": scores_by_constant} if scores_by_constant else {}
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(interrupted(saved, *logged, time.monotonic() - began, best, outer.steps, out))
             raise
@@ -116,15 +118,15 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
 
 
 class Pace:
-    """How many steps each has to stand for, from how long they took: their number is fixed, and time may be short."""
+    """Number of steps that each one stands for, by the time that steps took: their number is fixed, time is short."""
 
     def __init__(self, watch: Watch):
-        self._watch, self._began, self._taken, self.seconds = watch, watch.now(), 0, 0.0
+        self._watch, self._began, self._num_steps, self.seconds = watch, watch.now(), 0, 0.0
 
     def __call__(self, to_come: int) -> float:
         """The stride to the next step, where so many are to come; called after each step."""
-        self._taken += 1
-        self.seconds = (self._watch.now() - self._began) / self._taken
+        self._num_steps += 1
+        self.seconds = (self._watch.now() - self._began) / self._num_steps
         return self._watch.stride(self.seconds, to_come)
 
 

@@ -1,4 +1,4 @@
-"""How a training as configured learns: what its config names is looked up here, once, and handed on."""
+"""Training as configured: what a config names is looked up once and handed on."""
 
 import dataclasses
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Method:
 
 
 def method_for(config: MetaConfig, start: Protector) -> Method:
-    """How a training learns, from this start.
+    """The method of a training, from this start.
 
     Raises:
       InputError: the start has nothing that is tuned, or a model, a source and the accountant do not fit one another.
@@ -42,7 +42,7 @@ def method_for(config: MetaConfig, start: Protector) -> Method:
     if isinstance(learner, MetaGradients):
         gradients.check_tunes(start, learner.tunes, config.start.protector)
     resolved = resolve(tasks, config.simulated, start)
-    counts = {shape: shape.num_features or int(one.train.max_features) for shape, one in resolved.items()}
+    counts = {shape: shape.num_features or int(family.train.max_features) for shape, family in resolved.items()}
     evaluator = Evaluator(
         tasks,
         resolved,

@@ -69,9 +69,9 @@ def compiled(
         new = now - rate * (mean / (1.0 - DECAY**count)) / scaled
         moved = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), _moved(state.protector, new[None, :]))
         mean, square = (jnp.asarray(part, jnp.float32) for part in (mean, square))
-        told = {"score": float(np.nanmean((above + below) / 2.0)), "finite": float(finite.mean())}
-        told["gradient_norm"] = float(np.linalg.norm(gradient))
-        return PerturbedState(moved, mean, square, jnp.asarray(count, jnp.int32)), told
+        metrics = {"score": float(np.nanmean((above + below) / 2.0)), "finite": float(finite.mean())}
+        metrics["gradient_norm"] = float(np.linalg.norm(gradient))
+        return PerturbedState(moved, mean, square, jnp.asarray(count, jnp.int32)), metrics
 
     return outer_step
 
@@ -91,7 +91,7 @@ def _numbers(protector: Protector) -> np.ndarray:
 def _moved(protector: Protector, numbers: np.ndarray) -> Protector:
     """Protectors with leaves [B, ...] whose tunable numbers are f[B, p]."""
     leaves, structure = jax.tree.flatten(protector)
-    found: list[Any] = []
+    moved: list[Any] = []
     begin = 0
     for leaf, yes in zip(leaves, _tunable(protector), strict=True):
         if yes:
@@ -99,5 +99,5 @@ def _moved(protector: Protector, numbers: np.ndarray) -> Protector:
             begin += leaf.size
         else:
             part = np.broadcast_to(leaf, (len(numbers), *leaf.shape))
-        found.append(part)
-    return jax.tree.unflatten(structure, found)
+        moved.append(part)
+    return jax.tree.unflatten(structure, moved)

@@ -1,4 +1,4 @@
-"""What is compiled before a training begins: a step and a check for each of its shapes, as long as there is time."""
+"""Compilation before a training begins: a step and a check for each of its shapes, as long as there is time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,25 +34,25 @@ def prepare(
     """
     places = {shape: place for place, shape in reversed(list(enumerate(shapes)))}
     ready: dict[Shape, float] = {}
-    taken = expected = 0.0
+    compiled_seconds = expected = 0.0
     models: set[str] = set()
     for number, shape in enumerate(dict.fromkeys(shapes), 1):
         ahead = planning.compiling(shape.num_features or planning.WIDTHS[-1], has_networks)
-        ahead *= taken / expected if expected else watch.slowness
+        ahead *= compiled_seconds / expected if expected else watch.slowness
         share = planning.MORE_SIZES if shape.model in models else planning.MOST_COMPILING
         if may_leave_out and ready and watch.is_bound and watch.elapsed + ahead > share * watch.all:
             continue
         watch.say(
-            f"preparing {_said(shape)}, {number} of {len(places)}: about {duration(ahead)}, less if it was before"
+            f"preparing {_shape_text(shape)}, {number} of {len(places)}: about {duration(ahead)}, less if it was before"
         )
         began = watch.now()
         jax.block_until_ready(update(state, places[shape]))
         evaluator.prepare(shape)
         expected += planning.compiling(shape.num_features or planning.WIDTHS[-1], has_networks)
-        taken += watch.now() - began
+        compiled_seconds += watch.now() - began
         models.add(shape.model)
         ready[shape] = _seconds(watch, lambda shape=shape: jax.block_until_ready(update(state, places[shape])))
-    watch.slowness = max(watch.slowness, taken / expected) if watch.is_bound else watch.slowness
+    watch.slowness = max(watch.slowness, compiled_seconds / expected) if watch.is_bound else watch.slowness
     if len(ready) < len(places):
         watch.say(_left_out(shapes, [shape for shape in places if shape not in ready]))
     evaluator.keep(ready)
@@ -66,23 +66,23 @@ def prepare(
     return turns
 
 
-def _said(shape: Shape) -> str:
+def _shape_text(shape: Shape) -> str:
     """A shape for people."""
     columns = "tasks of the table's columns" if shape.num_features is None else f"tasks of {shape.num_features} columns"
     return f"{columns} for {shape.model}"
 
 
-def _left_out(shapes: Sequence[Shape], left: list[Shape]) -> str:
+def _left_out(shapes: Sequence[Shape], left_out: list[Shape]) -> str:
     """A sentence on shapes that there was no time for."""
-    said = ", ".join(map(_said, sorted(left, key=shapes.index)))
+    names = ", ".join(map(_shape_text, sorted(left_out, key=shapes.index)))
     return (
-        f"left out for lack of time: {said}; more minutes take them in, and so does the same command in another "
+        f"left out for lack of time: {names}; more minutes take them in, and so does the same command in another "
         "folder, which finds the others compiled."
     )
 
 
 def _seconds(watch: Watch, do: Callable[[], Any]) -> float:
-    """How long something takes."""
+    """Seconds that `do` takes."""
     began = watch.now()
     do()
     return watch.now() - began

@@ -75,8 +75,8 @@ def draw(folder: Path) -> Path:
 def _smoothed(values: list[float]) -> np.ndarray:
     """Moving average over the last `SMOOTHED` values; NaNs are left out."""
     array, window = np.array(values, float), max(1, min(SMOOTHED, len(values) // 10))
-    known = np.isfinite(array)
-    sums, counts = (np.concatenate([[0.0], np.cumsum(part)]) for part in (np.where(known, array, 0.0), known))
+    finite = np.isfinite(array)
+    sums, counts = (np.concatenate([[0.0], np.cumsum(part)]) for part in (np.where(finite, array, 0.0), finite))
     end = np.arange(1, len(array) + 1)
     begin = np.maximum(end - window, 0)
     counted = counts[end] - counts[begin]

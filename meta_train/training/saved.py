@@ -1,4 +1,4 @@
-"""What a training keeps in its folder, from which it goes on where it was interrupted."""
+"""Saved states of a training, from which it goes on where it was interrupted."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ CONFIG = "config.json"
 def interrupted(
     saved: ocp.CheckpointManager, done: int, state: Any, seconds: float, best: Any, steps: int, out: Path
 ) -> str:
-    """Save an interrupted training; a sentence on what was kept."""
+    """Save an interrupted training; a sentence on what was saved."""
     if done == 0:
         return f"No step was finished, so there is nothing to keep in {out}; the same command begins anew."
     if saved.latest_step() != done:
@@ -34,13 +34,13 @@ def claimed(config: MetaConfig, out: Path) -> tuple[MetaConfig, bool]:
     if not path.exists():
         return config, True
     try:
-        known = from_fields(json.loads(path.read_text(encoding="utf-8")), path)
+        stored_config = from_fields(json.loads(path.read_text(encoding="utf-8")), path)
     except (OSError, ValueError, InputError) as error:
         raise InputError(f"{path} is no config that this version writes ({error}); choose another folder.") from error
-    places = [place for place, shape in enumerate(config.shapes) if shape in known.shapes]
-    if known != config and not (places and known == config.of_shapes(places)):
+    places = [place for place, shape in enumerate(config.shapes) if shape in stored_config.shapes]
+    if stored_config != config and not (places and stored_config == config.of_shapes(places)):
         raise InputError(f"{out} holds a training with another config; choose another folder.")
-    return known, False
+    return stored_config, False
 
 
 def claim(config: MetaConfig, out: Path) -> None:
@@ -62,8 +62,8 @@ def restore(saved: ocp.CheckpointManager, state: Any, best: Any) -> tuple[int, f
 def drop_lines_after(log: Path, step: int) -> None:
     """Drop lines of steps that an interrupted training logged but did not save: they will be repeated."""
     if log.exists():
-        kept = [line for line in log.read_text().splitlines() if json.loads(line)["step"] < step]
-        log.write_text("".join(line + "\n" for line in kept))
+        saved_lines = [line for line in log.read_text().splitlines() if json.loads(line)["step"] < step]
+        log.write_text("".join(line + "\n" for line in saved_lines))
 
 
 def save(saved: ocp.CheckpointManager, step: int, seconds: float, state: Any, best: Any) -> None:

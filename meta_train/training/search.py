@@ -63,8 +63,8 @@ def compiled(
             scores.append(run(candidate, rows, batch.best_loss, setups, keys, batch.scored)[0])
         score = jnp.nan_to_num(jnp.stack(scores).mean(), nan=jnp.inf)
         better = score < state.best_score
-        kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), candidate, state.protector)
+        best_protector = jax.tree.map(lambda new, old: jnp.where(better, new, old), candidate, state.protector)
         best = jnp.minimum(score, state.best_score)
-        return SearchState(kept, best), {"score": score, "best_score": best}
+        return SearchState(best_protector, best), {"score": score, "best_score": best}
 
     return lambda state, step: update(state, jnp.array(step), batches, simulations)

@@ -35,9 +35,9 @@ def made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Check
     return [low, high] if start is None or not config.tasks.are_own else _reach((low, high), start)
 
 
-def _reach(own: Sequence[int], start: Sequence[int]) -> list[int]:
+def _reach(trained: Sequence[int], start: Sequence[int]) -> list[int]:
     """Ends of a range around those of a user's tables, as far as the start's range goes."""
-    low, high = min(own), max(own)
+    low, high = min(trained), max(trained)
     return [min(low, max(start[0], low // REACH)), max(high, min(start[1], high * REACH))]
 
 
@@ -46,11 +46,11 @@ def _classes_of(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> tuple
     tasks = config.tasks
     if not tasks.lends:
         return tuple(shape.num_classes for shape in tasks.shapes if shape.num_classes is not None)
-    own = tuple(len(tasks.find_model(shape).labels) for shape in tasks.shapes)
+    trained = tuple(len(tasks.find_model(shape).labels) for shape in tasks.shapes)
     start = () if warm is None else warm.card["range"].get("num_classes", ())
     if tasks.are_own:
-        return () if max(own) <= 2 else tuple(_reach(own, start)) if start else own
-    return (*start, *own) if isinstance(config, Addition) else own
+        return () if max(trained) <= 2 else tuple(_reach(trained, start)) if start else trained
+    return (*start, *trained) if isinstance(config, Addition) else trained
 
 
 def models_of(config: MetaConfig, warm: checkpoint.Checkpoint | None) -> list[str]:

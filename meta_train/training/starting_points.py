@@ -1,4 +1,4 @@
-"""What a meta-training starts from, as its config says."""
+"""Starting points of a meta-training, as its config says."""
 
 import dataclasses
 
@@ -30,10 +30,10 @@ def starting_point(config: MetaConfig) -> Protector:
     Raises:
       InputError: there is no such starting point, none of its fields can be tuned, or it cannot train the model.
     """
-    asked, tasks = config.start, config.tasks
-    model, name = tasks.one_model(), asked.protector
-    if isinstance(asked, AnyStart) and asked.coefficients is not None:
-        lifted = _lifted(name, asked.coefficients, str(model), config.simulated, tasks.log_signal)
+    start_config, tasks = config.start, config.tasks
+    model, name = tasks.one_model(), start_config.protector
+    if isinstance(start_config, AnyStart) and start_config.coefficients is not None:
+        lifted = _lifted(name, start_config.coefficients, str(model), config.simulated, tasks.log_signal)
         start = sized(lifted, tasks.rows)
     elif name in BUILDERS:
         start = BUILDERS[name](jax.random.key(config.outer.seed))
@@ -49,12 +49,16 @@ def starting_point(config: MetaConfig) -> Protector:
         start = _in_directions(start, tasks, tasks.directions, name)
     if tasks.rates:
         start = start.replace(sampler=Poisson(tasks.rates[0]))
-    if asked.num_steps is not None:
-        start = start.replace(num_steps=asked.num_steps)
+    if start_config.num_steps is not None:
+        start = start.replace(num_steps=start_config.num_steps)
     describe(start, name, str(model))
     if not any(jax.tree.leaves(tunable(start))):
         raise InputError(f"protector {name!r} has no field that can be tuned; choose another one.")
-    return start if asked.warm_start is None else warm_start(start, checkpoint.load(asked.warm_start).protector)
+    return (
+        start
+        if start_config.warm_start is None
+        else warm_start(start, checkpoint.load(start_config.warm_start).protector)
+    )
 
 
 def _in_directions(start: Protector, tasks: Pairs, directions: int, name: str) -> Stepwise:
@@ -73,8 +77,8 @@ def _in_directions(start: Protector, tasks: Pairs, directions: int, name: str) -
 
 def _without_moments(start: Stepwise) -> Stepwise:
     """`start` without its queries for the features' means and moments."""
-    kept = tuple(purchase for purchase in start.purchases if purchase.is_free or not purchase.maps_rows)
-    return dataclasses.replace(start, purchases=kept)
+    remaining = tuple(purchase for purchase in start.purchases if purchase.is_free or not purchase.maps_rows)
+    return dataclasses.replace(start, purchases=remaining)
 
 
 def _lifted(
@@ -110,11 +114,11 @@ def warm_start(start: Protector, source: Protector) -> Protector:
 
     Fixed fields of the geometry stay as in `start`: they describe its own public rows, not those of the source.
     """
-    known = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(source)}
+    source_leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(source)}
 
     def take(path, leaf: jax.Array, may_be_tuned: bool) -> jax.Array:
         is_of_rows = not may_be_tuned and getattr(path[0], "name", "") == PublicGeometry.kind
-        found = None if is_of_rows else known.get(jax.tree_util.keystr(path))
-        return leaf if found is None or found.shape != leaf.shape else jnp.asarray(found)
+        source_leaf = None if is_of_rows else source_leaves.get(jax.tree_util.keystr(path))
+        return leaf if source_leaf is None or source_leaf.shape != leaf.shape else jnp.asarray(source_leaf)
 
     return jax.tree_util.tree_map_with_path(take, start, tunable(start))

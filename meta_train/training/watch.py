@@ -1,4 +1,4 @@
-"""What a training says of its time, and when it is up."""
+"""Time of a training: progress lines, estimates and its limit."""
 
 import dataclasses
 import math
@@ -38,17 +38,17 @@ class Watch:
     now: Callable[[], float] = time.monotonic
 
     def __post_init__(self):
-        given = self.minutes
-        if given is not None and not (isinstance(given, (int, float)) and 0 < given < math.inf):
-            raise InputError(f"minutes is {given!r}, but it bounds the time of a training; choose 10, say.")
-        self.began = self._said = self.now()
-        self._one_more = 0.0
+        minutes = self.minutes
+        if minutes is not None and not (isinstance(minutes, (int, float)) and 0 < minutes < math.inf):
+            raise InputError(f"minutes is {minutes!r}, but it bounds the time of a training; choose 10, say.")
+        self.began = self._last_said = self.now()
+        self._next_step_seconds = 0.0
         self.foretells |= self.is_bound
         self._every = ON_TERMINAL if sys.stderr.isatty() else ELSEWHERE
 
     @property
     def is_bound(self) -> bool:
-        """Whether time is limited."""
+        """True if time is limited."""
         return self.minutes is not None
 
     @property
@@ -76,37 +76,42 @@ class Watch:
 
     def estimate(self, step: float, check: float, steps: int, eval_every: int) -> None:
         """Say how long a training will take, from the seconds of a step and of a check on held-out tasks."""
-        self._one_more, per_step = step + check, step + check / eval_every
-        fit = max(1, min(steps, int(self.left / max(per_step, 1e-9)))) if self.is_bound else steps
+        self._next_step_seconds, per_step = step + check, step + check / eval_every
+        num_steps = max(1, min(steps, int(self.left / max(per_step, 1e-9)))) if self.is_bound else steps
         self.say(
-            f"about {duration(fit * per_step + self.judging)} to go: {fit} steps of {step:.2g} s, and "
+            f"about {duration(num_steps * per_step + self.judging)} to go: {num_steps} steps of {step:.2g} s, and "
             f"{duration(self.judging)} to judge the result."
         )
 
     def stride(self, seconds: float, steps: int) -> float:
-        """How many of the steps that are still to come one step has to stand for, so that the last is reached in time,
+        """Number of the steps to come that one step has to stand for, so that the last is reached in time,
         from the seconds that one takes."""
         return 1.0 if not self.is_bound else max(1.0, steps * seconds / max(self.left, 1e-9))
 
     def is_up(self) -> bool:
-        """Whether another step, and the check after it, would not fit."""
-        return self.left < self._one_more
+        """True if another step, and the check after it, would not fit."""
+        return self.left < self._next_step_seconds
 
     def tell(self, done: int, steps: int, seconds: float, score: float | None) -> None:
         """A line now and then on how far a training is, from the seconds that a step takes."""
-        if self.now() - self._said < self._every:
+        if self.now() - self._last_said < self._every:
             return
-        self._said = self.now()
+        self._last_said = self.now()
         held_out = "" if score is None else f", held-out score {score:.3f} (lower is better)"
         to_go = max(0.0, min((steps - done) * seconds, self.left)) + self.judging
         self.say(f"step {done} of {steps}, about {duration(to_go)} to go{held_out}")
 
 
 def duration(seconds: float) -> str:
-    """How people say it.
+    """Seconds in words.
 
     >>> duration(42.4), duration(75), duration(600)
     ('42 s', '1 min 15 s', '10 min')
     """
-    whole, rest = divmod(round(seconds), 60)
-    return " ".join([*([f"{whole} min"] if whole else []), *([f"{rest} s"] if rest or not whole else [])])
+    full_minutes, rest_seconds = divmod(round(seconds), 60)
+    return " ".join(
+        [
+            *([f"{full_minutes} min"] if full_minutes else []),
+            *([f"{rest_seconds} s"] if rest_seconds or not full_minutes else []),
+        ]
+    )

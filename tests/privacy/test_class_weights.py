@@ -18,7 +18,7 @@ from l2p.estimators import PrivateClassifier
 from l2p.models import Logistic, find_model
 from l2p.oracle import Oracle, reader_of
 from l2p.oracle.setup import Setup
-from l2p.oracle.sums import add_lines, exact_sum
+from l2p.oracle.sums import add_quantized, exact_sum
 from l2p.privacy import Adjacency, Budget, Filter, Spending, class_weights
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries import (
@@ -296,7 +296,7 @@ def test_a_drawn_batch_is_weighed_by_the_classes_of_its_own_rows():
     with jax.enable_x64(True):
         lines = raw_lines(rows.x, rows.y, rows.mask)
         drawn = picked(lines, jnp.array([4, 1, 0]), jnp.array([1.0, 1.0, 0.0]))
-        total = jax.jit(add_lines)(WEIGHED["loss"], drawn, ExactSum.empty(2), SHARES).steps
+        total = jax.jit(add_quantized)(WEIGHED["loss"], drawn, ExactSum.empty(2), SHARES).steps
     expected = in_units(WEIGHED["loss"], everything()[0], SHARES)[0][-len(ALONE) :]
     np.testing.assert_array_equal(total, expected[1] + expected[3])
 

@@ -17,7 +17,7 @@ import pytest
 import l2p
 from l2p.base import struct
 from l2p.models import INTERCEPT_COLUMN, MODELS, Logistic, Model, find_model
-from l2p.oracle.sums import add_lines, exact_sum
+from l2p.oracle.sums import add_quantized, exact_sum
 from l2p.privacy import Adjacency, Budget
 from l2p.queries import (
     ClippedGradient,
@@ -155,7 +155,7 @@ def table(count, size=D, seed=0, equal=False):
 
 
 _raw = jax.jit(raw_lines)
-_add = jax.jit(add_lines)
+_add = jax.jit(add_quantized)
 
 
 def lines_of(x, y, mask, blocks=3):

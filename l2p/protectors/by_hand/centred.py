@@ -1,4 +1,4 @@
-"""What methods that solve linear systems have in common: their rows are centred on a private mean first."""
+"""Common part of methods that solve linear systems: their rows are centred on a private mean first."""
 
 from typing import Any
 

@@ -35,7 +35,7 @@ def trained(loss: Callable, num_segments: int, is_soft: bool = False) -> tuple[C
         log_spent = log_spent - 0.02 * jax.grad(priced)(log_spent, constraint, penalty(step, STEPS))
         spent = jnp.exp(log_spent)
         for segment in range(num_segments):
-            constraint = constraint.seen(
+            constraint = constraint.updated(
                 spent[:, segment], loss(spent)[:, segment], jnp.array(segment), MULTIPLIER_EVERY
             )
         constraint = constraint.update(step, penalty(step, STEPS), is_soft, MULTIPLIER_EVERY)
