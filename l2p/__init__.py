@@ -15,7 +15,7 @@ __version__ = "0.1.0"  # the only place: pyproject.toml reads it here
 # Imported on first use, so that `l2p --help` and jax-free code need not wait for JAX.
 _MODULES = {
     "Adjacency": "l2p.privacy.events",
-    "ArraySource": "l2p.task.task",
+    "ArraySource": "l2p.task.sources",
     "Budget": "l2p.privacy.budget",
     "Card": "l2p.privacy.card.card",
     "InputError": "l2p.base.errors",
@@ -23,8 +23,8 @@ _MODULES = {
     "Protector": "l2p.run.protector",
     "Query": "l2p.queries",
     "Result": "l2p.release.result",
-    "RowSource": "l2p.task.task",
-    "Rows": "l2p.task.task",
+    "RowSource": "l2p.task.sources",
+    "Rows": "l2p.task.rows",
     "Setup": "l2p.oracle.setup",
     "Task": "l2p.task.task",
     "load": "l2p.release.api",

@@ -1,4 +1,4 @@
-"""Public data sets by name."""
+"""Tables: readers, schemas, encodings, bounds, images; and, in this face, public data sets by name."""
 
 from l2p.tables.kind import Kind
 from l2p.tables.sets import NAMES
