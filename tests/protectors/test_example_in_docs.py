@@ -28,7 +28,7 @@ def copy(tmp_path):
     """A copy of the code and of what tests protectors."""
     shutil.copytree(ROOT / "l2p", tmp_path / "l2p", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "tests/protectors").mkdir(parents=True)
-    for name in ("pyproject.toml", "tests/conftest.py", TABLE, *PROPERTIES, REGISTER):
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/contracts.py", TABLE, *PROPERTIES, REGISTER):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
