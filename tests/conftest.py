@@ -14,6 +14,8 @@ import hypothesis
 import jax
 import pytest
 
+from tests.contracts import check_contracts
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # In the environment, so that subprocesses (the command line, notebook kernels) run the checkout with these settings.
@@ -79,7 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what collection made out of all later garbage collections."""
+    """Check declared shapes from here on, and leave what collection made out of all later garbage collections."""
+    check_contracts()
     gc.collect()
     gc.freeze()
 

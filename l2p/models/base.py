@@ -7,6 +7,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from l2p.base.errors import InputError
 from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, coefficients, row_by_row, weighed
@@ -21,7 +22,8 @@ MIN_NORM = 1e-12
 #: Floats of per-row gradients held at a time by models without a closed form: 16 MiB.
 GRADIENT_FLOATS = 2**22
 
-Factor = Callable[[jax.Array], jax.Array]
+#: From the L2 norms of gradients to what each is multiplied by.
+Factor = Callable[[Float[Array, " rows"]], Float[Array, " rows"]]
 
 
 class Model(abc.ABC):
@@ -90,36 +92,42 @@ class Model(abc.ABC):
         """The inverse of `num_params`."""
 
     @abc.abstractmethod
-    def loss(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        """Loss of one row: params f32[p], x f32[d], y f32[] -> f32[]."""
+    def loss(
+        self, params: Float[Array, " params"], x: Float[Array, " features"], y: Float[Array, ""]
+    ) -> Float[Array, ""]:
+        """Loss of one row."""
 
     @abc.abstractmethod
-    def predict(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        """The predicted target, a class or a value: params f32[p], x f32[n, d] -> f32[n]."""
+    def predict(self, params: Float[Array, " params"], x: Float[Array, "rows features"]) -> Float[Array, " rows"]:
+        """The predicted target, a class or a value."""
 
     @abc.abstractmethod
-    def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
-        """Params f32[..., p] for mapped rows, rewritten to give the same predictions on raw rows."""
+    def params_for_raw_rows(
+        self, params: Float[Array, "*batch mapped"], features: FeatureMap
+    ) -> Float[Array, "*batch raw"]:
+        """Params for mapped rows, rewritten to give the same predictions on raw rows."""
 
     @abc.abstractmethod
-    def params_for_mapped_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
-        """The inverse of `params_for_raw_rows`: params f32[..., p] for raw rows, rewritten for mapped ones."""
+    def params_for_mapped_rows(
+        self, params: Float[Array, "*batch raw"], features: FeatureMap
+    ) -> Float[Array, "*batch mapped"]:
+        """The inverse of `params_for_raw_rows`: params for raw rows, rewritten for mapped ones."""
 
     @abc.abstractmethod
-    def arrays(self, params: np.ndarray) -> Mapping[str, np.ndarray]:
-        """Params f32[p] as named arrays that other tools can read, without this package's conventions."""
+    def arrays(self, params: Float[np.ndarray, " params"]) -> Mapping[str, np.ndarray]:
+        """Params as named arrays that other tools can read, without this package's conventions."""
 
     @abc.abstractmethod
-    def per_param(self, values: jax.Array) -> jax.Array:
-        """One number per feature f32[d] to one per param f32[p]; params that belong to no feature get zero."""
+    def per_param(self, values: Float[Array, " features"]) -> Float[Array, " {self.num_params(values.size)}"]:
+        """One number per feature to one per param; params that belong to no feature get zero."""
 
-    def moment_per_param(self, moments: jax.Array) -> jax.Array:
-        """Second moment f32[p] of the margin's derivative in each param at the start, given those of the features
-        f32[d]; 0 for intercepts. Params that can only be moved together have that of all of them."""
+    def moment_per_param(self, moments: Float[Array, " features"]) -> Float[Array, " {self.num_params(moments.size)}"]:
+        """Second moment of the margin's derivative in each param at the start, given those of the features; 0 for
+        intercepts. Params that can only be moved together have that of all of them."""
         return self.per_param(moments)
 
-    def moment_growth(self, params: jax.Array, start: jax.Array) -> jax.Array:
-        """Factor f32[p] by which these moments are larger at params f32[p] than at a start f32[p]; 1 where the margin
+    def moment_growth(self, params: Float[Array, " params"], start: Float[Array, " params"]) -> Float[Array, " params"]:
+        """Factor by which these moments are larger at params than at a start; 1 where the margin
         is linear in the params."""
         del start
         return jnp.ones_like(params)
@@ -146,9 +154,9 @@ class Model(abc.ABC):
         it has to be learned from gradients."""
         return self.typical_curvature(kind)
 
-    def line_curvature(self, length: jax.Array, kind: str) -> jax.Array:
-        """Typical second derivative f32[] of the loss in the logarithm of the margins' scale, given their root mean
-        square f32[]. Where slopes are bounded, few rows have margins at which slopes still change.
+    def line_curvature(self, length: Float[Array, ""], kind: str) -> Float[Array, ""]:
+        """Typical second derivative of the loss in the logarithm of the margins' scale, given their root mean
+        square. Where slopes are bounded, few rows have margins at which slopes still change.
 
         For normal margins m and the logistic loss it is between E[m^2 p (1 - p)] and 1.6 times that.
 
@@ -159,13 +167,15 @@ class Model(abc.ABC):
         shrunk = 1.0 + jnp.square(length / self.typical_margin(kind))
         return self.typical_curvature(kind) * jnp.square(length) * shrunk**-1.5
 
-    def scales_at_rates(self, rates: jax.Array, kind: str) -> tuple[jax.Array, jax.Array]:
-        """Mean absolute slope f32[m] and curvature f32[m] of the loss in each margin at the intercepts of
+    def scales_at_rates(
+        self, rates: Float[Array, " classes"], kind: str
+    ) -> tuple[Float[Array, " {self.num_margins}"], Float[Array, " {self.num_margins}"]]:
+        """Mean absolute slope and curvature of the loss in each margin at the intercepts of
         `params_at_rates`, over those at even rates: where classes are rare most rows say little. 1 for numbers, whose
         spread around their mean is not known.
 
         Args:
-          rates: f32[K], as in `params_at_rates`.
+          rates: as in `params_at_rates`.
           kind: of the targets.
 
         >>> from l2p.models import MODELS
@@ -176,47 +186,62 @@ class Model(abc.ABC):
         del rates, kind
         return jnp.ones(self.num_margins), jnp.ones(self.num_margins)
 
-    def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:
-        """Params f32[p] with the intercepts that fit best where no feature counts.
+    def params_at_rates(
+        self, params: Float[Array, " params"], rates: Float[Array, " classes"]
+    ) -> Float[Array, " params"]:
+        """Params with the intercepts that fit best where no feature counts.
 
         Args:
-          params: f32[p].
-          rates: f32[K], the shares of the classes, above 0; for numbers in [0, 1] two, of which the last is their mean.
+          params: any.
+          rates: the shares of the classes, above 0; for numbers in [0, 1] two, of which the last is their mean.
 
         Raises:
           TypeError: the model has no such intercepts, which it says by a `num_rates` of 0.
         """
         raise TypeError(f"model {self} does not start from rates.")
 
-    def classify(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        """Predicted classes, if the target is a class: params f32[p], x f32[n, d] -> f32[n]."""
+    def classify(self, params: Float[Array, " params"], x: Float[Array, "rows features"]) -> Float[Array, " rows"]:
+        """Predicted classes, if the target is a class."""
         return self.predict(params, x)
 
     @abc.abstractmethod
-    def class_scores(self, params: jax.Array, x: jax.Array) -> jax.Array:
+    def class_scores(
+        self, params: Float[Array, " params"], x: Float[Array, "rows features"]
+    ) -> Float[Array, "rows classes"]:
         """A score for each of K classes, if the target is a class; the class with the largest is predicted, and rows
-        are ranked by how large it is: params f32[p], x f32[n, d] -> f32[n, K]."""
+        are ranked by how large it is."""
 
-    def init(self, num_features: int) -> jax.Array:
-        """The public starting point f32[p]: zeros, unless a model says otherwise."""
+    def init(self, num_features: int) -> Float[Array, " {self.num_params(num_features)}"]:
+        """The public starting point: zeros, unless a model says otherwise."""
         return jnp.zeros(self.num_params(num_features), jnp.float32)
 
-    def losses(self, candidates: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        """Losses of n rows under k params, rows last: f32[k, p], f32[n, d], f32[n] -> f32[k, n]."""
+    def losses(
+        self, candidates: Float[Array, "candidates params"], x: Float[Array, "rows features"], y: Float[Array, " rows"]
+    ) -> Float[Array, "candidates rows"]:
+        """Losses of rows under several params."""
         return jax.vmap(jax.vmap(self.loss, (None, 0, 0)), (0, None, None))(candidates, x, y)
 
     def losses_along(
-        self, params: jax.Array, direction: jax.Array, sizes: jax.Array, x: jax.Array, y: jax.Array
-    ) -> jax.Array:
-        """Losses f32[k, n] of params - size * direction: f32[p] twice, sizes f32[k], rows f32[n, d] and f32[n]."""
+        self,
+        params: Float[Array, " params"],
+        direction: Float[Array, " params"],
+        sizes: Float[Array, " sizes"],
+        x: Float[Array, "rows features"],
+        y: Float[Array, " rows"],
+    ) -> Float[Array, "sizes rows"]:
+        """Losses of params - size * direction."""
         return self.losses(params - sizes[:, None] * direction, x, y)
 
-    def gradients(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        """Every row's gradient: params f32[p], x f32[n, d], y f32[n] -> f32[n, p]."""
+    def gradients(
+        self, params: Float[Array, " params"], x: Float[Array, "rows features"], y: Float[Array, " rows"]
+    ) -> Float[Array, "rows params"]:
+        """Every row's gradient."""
         return jax.vmap(jax.grad(self.loss), (None, 0, 0))(params, x, y)
 
-    def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
-        """Sum f32[p] of per-row gradients on mapped rows, each times `factor` f32[n] of their L2 norms f32[n].
+    def scaled_gradient_sum(
+        self, params: Float[Array, " params"], rows: Rows, features: FeatureMap, factor: Factor
+    ) -> Float[Array, " params"]:
+        """Sum of per-row gradients on mapped rows, each times `factor` of their L2 norms.
 
         Rows whose norm is not finite count as zero. This default forms gradients block by block; models with a
         closed form never form them.
@@ -234,9 +259,9 @@ class Model(abc.ABC):
         return jax.lax.scan(add, jnp.zeros_like(params), blocks)[0]
 
     def clipped_gradient_sum(
-        self, params: jax.Array, rows: Rows, features: FeatureMap, clip_norm: jax.Array
-    ) -> jax.Array:
-        """Sum f32[p] of per-row gradients on mapped rows, each clipped to L2 norm `clip_norm`."""
+        self, params: Float[Array, " params"], rows: Rows, features: FeatureMap, clip_norm: Float[Array, ""]
+    ) -> Float[Array, " params"]:
+        """Sum of per-row gradients on mapped rows, each clipped to L2 norm `clip_norm`."""
         return self.scaled_gradient_sum(
             params, rows, features, lambda norms: jnp.minimum(1.0, clip_norm / jnp.maximum(norms, MIN_NORM))
         )
@@ -244,8 +269,10 @@ class Model(abc.ABC):
     # Sums for releases. A row's contribution depends only on that row and on public facts (`l2p.task.exact_sums`).
     # These defaults compute one row at a time; models with a closed form go block by block.
 
-    def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
-        """`scaled_gradient_sum` [p] over a block, each row clipped to L2 norm `bound`: exact, with float64 enabled."""
+    def exact_gradient_sum(
+        self, params: Float[Array, " params"], lines: Lines, factor: Factor, bound: Float[Array, ""]
+    ) -> Whole:
+        """`scaled_gradient_sum` over a block, each row clipped to L2 norm `bound`: exact, with float64 enabled."""
         unit = bound.astype(jnp.float64) * 2.0**-COEFFICIENT_BITS
 
         def add(total: jax.Array, row: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -259,13 +286,15 @@ class Model(abc.ABC):
         rows = lines.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
         return Whole(jax.lax.scan(add, jnp.zeros(params.shape[0], jnp.float64), rows)[0], unit)
 
-    def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
-        """`losses` of a block's rows, rows first, with float64 enabled: f32[k, p] -> f64[n, k]."""
+    def exact_losses(
+        self, candidates: Float[Array, "candidates params"], lines: Lines
+    ) -> Float[Array, "rows candidates"]:
+        """`losses` of a block's rows, rows first, in float64, which has to be enabled."""
         losses = row_by_row(lambda x, y: self.losses(candidates, x, y)[:, 0], lines)
         return losses.astype(jnp.float64)
 
-    def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:
-        """`classify` of a block's rows, with float64 enabled: f32[p] -> f[n]."""
+    def exact_classes(self, params: Float[Array, " params"], lines: Lines) -> Float[Array, " rows"]:
+        """`classify` of a block's rows, with float64 enabled."""
         return row_by_row(lambda x, _: self.classify(params, x)[0], lines)
 
 

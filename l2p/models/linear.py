@@ -8,6 +8,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from l2p.base.compiled import as_one
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
@@ -61,16 +62,18 @@ class GeneralizedLinear(Model):
     def num_features(self, num_params: int) -> int:
         return num_params - 1
 
-    def design(self, x: jax.Array) -> jax.Array:
-        """Design matrix, the rows with the constant column, which params multiply: f32[n, d] -> f32[n, p]."""
+    def design(self, x: Float[Array, "*rows features"]) -> Float[Array, "*rows params"]:
+        """Design matrix: the rows with the constant column, which params multiply."""
         return jnp.column_stack([x, jnp.full(x.shape[0], INTERCEPT_COLUMN)])
 
-    def margin(self, params: jax.Array, x: jax.Array) -> jax.Array:
-        """Margins: params f32[p], x f32[..., d] -> f32[...]."""
+    def margin(self, params: Float[Array, " params"], x: Float[Array, "*rows features"]) -> Float[Array, "*rows"]:
+        """Margins of rows."""
         return x @ params[:-1] + INTERCEPT_COLUMN * params[-1]
 
-    def margins(self, candidates: jax.Array, x: jax.Array) -> jax.Array:
-        """Margins of several params: f32[k, p], x f32[n, d] -> f32[k, n]."""
+    def margins(
+        self, candidates: Float[Array, "candidates params"], x: Float[Array, "rows features"]
+    ) -> Float[Array, "candidates rows"]:
+        """Margins of rows under several params."""
         return candidates[:, :-1] @ x.T + INTERCEPT_COLUMN * candidates[:, -1:]
 
     def loss(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -98,8 +101,8 @@ class GeneralizedLinear(Model):
     def num_rates(self) -> int:  # type: ignore[override]
         return 1 if self.has_intercept else 0
 
-    def base_margin(self, rates: jax.Array) -> jax.Array:
-        """The margin f32[] that fits best where all rows have the same, given f32[2] as in `params_at_rates`."""
+    def base_margin(self, rates: Float[Array, "2"]) -> Float[Array, ""]:
+        """The margin that fits best where all rows have the same, given rates as in `params_at_rates`."""
         raise TypeError(f"model {self} does not start from rates.")
 
     def params_at_rates(self, params: jax.Array, rates: jax.Array) -> jax.Array:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
 
 from l2p.base.compiled import as_one
 from l2p.base.struct import Struct
@@ -31,7 +32,7 @@ class Query(Struct, abc.ABC):
     Attributes:
       name: what the trace calls it.
       mechanism: noise distribution, one of `l2p.privacy.events.MECHANISMS`.
-      noise_multiplier: f32[], noise scale over the sensitivity under the stated adjacency.
+      noise_multiplier: noise scale over the sensitivity under the stated adjacency.
       additive: whether aggregates of two blocks of rows may be summed.
       is_plain_sum: whether what is noised is the sum itself, with Gaussian noise, so that k rows move it by at most k
         times as far as one; the only queries that protect units of several rows (`l2p.privacy.units`).
@@ -50,37 +51,39 @@ class Query(Struct, abc.ABC):
 
     name: ClassVar[str]
     mechanism: ClassVar[str]
-    noise_multiplier: jax.Array
+    noise_multiplier: Float[Array, ""]
 
     @property
     @abc.abstractmethod
-    def bound(self) -> jax.Array:
-        """f32[], the most one row may contribute (L2 norm, or per entry for selections); NaN where none is proved."""
+    def bound(self) -> Float[Array, ""]:
+        """The most one row may contribute (L2 norm, or per entry for selections); NaN where none is proved."""
 
     @property
-    def most_rows(self) -> jax.Array:
-        """f32[], the most lines of a table for which `bound` holds; infinite for a sum."""
+    def most_rows(self) -> Float[Array, ""]:
+        """The most lines of a table for which `bound` holds; infinite for a sum."""
         return jnp.array(jnp.inf)
 
     @property
-    def unit(self) -> jax.Array:
-        """f32[], a public length; a solve is rounded to a grid of 2^-20 of it."""
+    def unit(self) -> Float[Array, ""]:
+        """A public length; a solve is rounded to a grid of 2^-20 of it."""
         return self.bound
 
-    def contributions(self, rows: Rows) -> jax.Array:
-        """One row's contribution per line, before limiting: f32[b, k]. May hold NaN or inf."""
+    def contributions(self, rows: Rows) -> Float[Array, "{len(rows.y)} {self.empty().size}"]:
+        """One row's contribution per line, before limiting. May hold NaN or inf."""
         raise TypeError(f"{self.name} is not a sum over rows, so no row has a contribution of its own.")
 
-    def limit(self, contributions: jax.Array) -> jax.Array:
-        """Each contribution f[b, k] projected to L2 norm at most `bound`; non-finite ones become zero."""
+    def limit(
+        self, contributions: Float[Array, "rows {self.empty().size}"]
+    ) -> Float[Array, "rows {self.empty().size}"]:
+        """Each contribution projected to L2 norm at most `bound`; non-finite ones become zero."""
         return limit_norm(contributions, self.bound)
 
     @abc.abstractmethod
-    def empty(self) -> jax.Array:
-        """The aggregate of no rows: zeros f32[k]."""
+    def empty(self) -> Float[Array, " width"]:
+        """The aggregate of no rows: zeros, as many as an answer to it or a contribution has numbers."""
 
-    def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        """The aggregate f32[k] with a block of rows added."""
+    def add(self, aggregate: Float[Array, " width"], rows: Rows) -> Float[Array, " width"]:
+        """The aggregate with a block of rows added."""
         return aggregate + rows.mask @ self.limit(self.contributions(rows))
 
     def exact(self, lines: Lines) -> Whole:
@@ -105,11 +108,13 @@ class Query(Struct, abc.ABC):
         rows = lines.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
         return Whole(jax.lax.scan(add, jnp.zeros(self.empty().shape, jnp.float64), rows)[0], unit)
 
-    def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> jax.Array:
+    def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> Num[Array, "..."]:
         """The answer of a non-additive query, from all rows at once; in float64 for a release."""
         return self.release(self.add(self.empty(), rows), noise, adjacency)
 
-    def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
+    def release(
+        self, aggregate: Float[Array, " width"] | ExactSum, noise: Noise, adjacency: Adjacency
+    ) -> Num[Array, "..."]:
         """The answer: the aggregate with noise of scale noise_multiplier * bound * sensitivity_factor."""
         scale = _scale(self.noise_multiplier, self.bound, adjacency.sensitivity_factor, dtype_of(aggregate))
         return noise.add(self.mechanism, aggregate, scale)

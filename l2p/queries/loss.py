@@ -43,11 +43,13 @@ class ClippedLoss(Query):
         return self.model.losses(self.candidates, rows.x, rows.y).T
 
     def limit(self, contributions: jax.Array) -> jax.Array:
-        """Each loss clipped to [0, clip_norm], whatever their shape; NaN counts as clip_norm."""
+        """Each loss clipped to [0, clip_norm]; NaN counts as clip_norm."""
         return clip_losses(contributions, self.clip_norm)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
-        return aggregate + (self.limit(self.model.losses(self.candidates, rows.x, rows.y)) * rows.mask[None, :]).sum(-1)
+        return aggregate + (
+            clip_losses(self.model.losses(self.candidates, rows.x, rows.y), self.clip_norm) * rows.mask[None, :]
+        ).sum(-1)
 
     def exact(self, lines: Lines) -> Whole:
         return lines.sum(exact_losses(self.model.exact_losses(self.candidates, lines), self.clip_norm))

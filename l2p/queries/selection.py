@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from l2p.base import struct
 from l2p.base.errors import InputError
@@ -52,12 +53,12 @@ class Selection(Query):
         """k, the number of candidates."""
 
     @abc.abstractmethod
-    def losses(self, rows: Rows) -> jax.Array:
-        """Every candidate's loss on every row: f32[k, n]."""
+    def losses(self, rows: Rows) -> Float[Array, "{self.num_candidates} {len(rows.y)}"]:
+        """Every candidate's loss on every row."""
 
     @abc.abstractmethod
-    def exact_losses(self, lines: Lines) -> jax.Array:
-        """The same on a block's rows, f64[n, k]: a row's losses depend on that row alone."""
+    def exact_losses(self, lines: Lines) -> Float[Array, "rows {self.num_candidates}"]:
+        """The same on a block's rows, in float64: a row's losses depend on that row alone."""
 
     def event(self) -> Event:
         """The event of one choice; `InputError` for noise that no theorem about selections covers."""
@@ -76,12 +77,12 @@ class Selection(Query):
         return self.losses(rows).T
 
     def limit(self, contributions: jax.Array) -> jax.Array:
-        """Each loss clipped to [0, clip_norm], whatever their shape; NaN counts as clip_norm."""
+        """Each loss clipped to [0, clip_norm]; NaN counts as clip_norm."""
         return clip_losses(contributions, self.clip_norm)
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         # Does not use `contributions`, because transposing that table would cost more than computing the losses.
-        return aggregate + (self.limit(self.losses(rows)) * rows.mask[None, :]).sum(-1)
+        return aggregate + (clip_losses(self.losses(rows), self.clip_norm) * rows.mask[None, :]).sum(-1)
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_candidates, jnp.float32)

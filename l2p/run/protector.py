@@ -3,7 +3,7 @@
 import abc
 from typing import Any, ClassVar
 
-import jax
+from jaxtyping import Array, Float
 
 from l2p.base.struct import Struct
 from l2p.models import Model
@@ -70,15 +70,15 @@ class Protector(Struct, abc.ABC):
         del public, model, kind
 
     @abc.abstractmethod
-    def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, State]:
+    def init(self, params: Float[Array, " params"], oracle: Oracle) -> tuple[Float[Array, " inner"], State]:
         """Parameters and state before the first step. May ask one-off side queries, which read every row.
 
         Args:
-          params: f32[p], where training starts, for raw rows.
+          params: where training starts, for raw rows.
           oracle: answers queries on every row.
 
         Returns:
-          Parameters f32[p], in coordinates of the protector's own, and a pytree of arrays that each `step` gets back.
+          Parameters, in coordinates of the protector's own, and a pytree of arrays that each `step` gets back.
         """
 
     def view(self, state: State) -> FeatureMap | None:
@@ -89,13 +89,15 @@ class Protector(Struct, abc.ABC):
         return None
 
     @abc.abstractmethod
-    def step(self, params: jax.Array, state: State, oracle: Oracle) -> tuple[jax.Array, State]:
-        """One step: parameters f32[p] and state to the next ones, of the same shapes.
+    def step(
+        self, params: Float[Array, " inner"], state: State, oracle: Oracle
+    ) -> tuple[Float[Array, " inner"], State]:
+        """One step: parameters and state to the next ones, of the same shapes.
 
         Traced once, so it must ask the same queries every time. An answer is a sum over the rows that were read; for a
         mean, divide by `oracle.setup.batch_rows`.
         """
 
     @abc.abstractmethod
-    def finish(self, params: jax.Array, state: State, setup: Setup) -> jax.Array:
-        """The parameters f32[p] to release, for raw rows, from a run's last parameters f32[p] and state."""
+    def finish(self, params: Float[Array, " inner"], state: State, setup: Setup) -> Float[Array, " params"]:
+        """The parameters to release, for raw rows, from a run's last parameters and state."""
