@@ -5,6 +5,8 @@ import inspect
 import sys
 from typing import get_args
 
+import jax
+import numpy as np
 from beartype import beartype
 from jaxtyping import AbstractArray, jaxtyped
 
@@ -50,21 +52,26 @@ def has_shape(annotation):
     return any(map(has_shape, get_args(annotation)))
 
 
+def shape(annotation):
+    """What an annotation asks for: NumPy's arrays pass for JAX's, as they do in JAX, and what has no shape passes."""
+    if isinstance(annotation, type) and issubclass(annotation, AbstractArray):
+        return annotation.dtype[jax.Array | np.ndarray, annotation.dim_str]
+    return annotation if has_shape(annotation) else inspect.Signature.empty
+
+
 def checked(method, signature):
     """A method that checks what has a shape in a signature, and nothing else."""
     if isinstance(method, property):
         return property(checked(method.fget, signature))
-    shapes = [
-        parameter if has_shape(parameter.annotation) else parameter.replace(annotation=inspect.Parameter.empty)
-        for parameter in signature.parameters.values()
+    arguments = [
+        parameter.replace(annotation=shape(parameter.annotation)) for parameter in signature.parameters.values()
     ]
-    returned = signature.return_annotation if has_shape(signature.return_annotation) else inspect.Signature.empty
 
     @functools.wraps(method)
     def call(*args, **kwargs):
         return method(*args, **kwargs)
 
-    call.__signature__ = inspect.Signature(shapes, return_annotation=returned)
+    call.__signature__ = inspect.Signature(arguments, return_annotation=shape(signature.return_annotation))
     checking = jaxtyped(call, typechecker=beartype)
     checking.checked = True
     return checking
