@@ -17,7 +17,8 @@ from l2p.tables.schema import Number, Schema, Target
 WORD, NUMBER, COUNT, N = "canary-quokka-7f3a", 73190.625, 1013, 1000
 PATTERNS = {
     "the word": re.compile("quokka", re.IGNORECASE),
-    "the number": re.compile(r"73,?190"),
+    # Not inside longer numbers and digests, of which a run writes thousands of random digits.
+    "the number": re.compile(r"(?<![\w.])73,?190"),
     "the count": re.compile(r"(?<![\w.])(1[,_ ]?013|811)(?![\w.])"),  # or four fifths: training rows of `compare`
 }
 HEADER = "age,dose,readmit"
