@@ -13,7 +13,7 @@ import pytest
 
 #: Where it is set, a missing Spark fails the tests instead of skipping them.
 REQUIRED = "L2P_SPARK"
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 #: Passed on to workers, which compile as the tests do.
 _ENVIRONMENT = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
 
