@@ -77,7 +77,7 @@ class Watched(Protector):
         return after, WatchedState(params, inner)
 
     def finish(self, params: jax.Array, state: WatchedState, setup: Setup) -> jax.Array:
-        return jnp.stack([state.before, params, state.inner.seen.gradient])
+        return jnp.stack([state.before, params, state.inner.observation.gradient])
 
 
 def compare_rates(

@@ -608,7 +608,9 @@ def test_a_method_tuned_on_the_private_rows_is_reserved_as_a_whole(options, refu
     assert "unit rdp or basic" in refused(apply, tuned | {"--ledger": sums, "--out": str(tmp_path / "a")})
     assert "leave it out" in refused(apply, tuned | {"--accountant": "gdp", "--out": str(tmp_path / "b")})
     assert "one order only" in refused(apply, tuned | {"--protector": "dpsgd:private", "--out": str(tmp_path / "c")})
-    assert "has no labels" in refused(apply, tuned | {"--model": "square", "--out": str(tmp_path / "e")})
+    dataclasses.replace(SCHEMA, target=Target("readmit", bounds=(0, 1))).write(tmp_path / "numbers.json")
+    numbers = {"--schema": str(tmp_path / "numbers.json"), "--model": "square", "--out": str(tmp_path / "e")}
+    assert "has no labels" in refused(apply, tuned | numbers)
     assert shown(wholes, capsys)["runs"] == []
     monkeypatch.setattr("l2p.privacy.cost.selection.NegativeBinomial.draw", lambda *_: 2)
     assert apply(tuned) == 0

@@ -416,7 +416,10 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
         ({"methods": ("noisygd:pretrained",), "aux": "nosuch"}, "nosuch"),
         ({"methods": ("noisygd:pretrained",), "aux": "digits"}, "multiclass"),
         ({"methods": ("noisygd:projected",)}, "METHOD:projected takes something from a public set"),
-        ({"methods": ("control:projected",), "aux": "digits:3,5"}, "the directions in which it reads rows are fixed"),
+        (
+            {"methods": ("control-plain-adult:projected",), "aux": "digits:3,5"},
+            "the directions in which it reads rows are fixed",
+        ),
         ({"methods": ("nosuch:oracle",)}, "'nosuch' is unknown"),
         ({"methods": ("nonprivate:oracle",)}, "nothing for :oracle to change"),
         ({"methods": ("nonprivate:pretrained",), "aux": "digits:3,5"}, "nothing for :pretrained to change"),

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -141,9 +142,9 @@ def test_it_is_not_scored_on_its_own_tables(trained, tables, tmp_path):
     asked = {"out": tmp_path, "methods": (str(path),), "delta": 1e-5}
     for data in (tables[0][0], copy):
         with pytest.raises(InputError, match="was made from table:north:"):
-            resolve_methods(CompareConfig(str(data), **asked), rows)
-    other, _ = write(tmp_path, "east", seed=2)
-    (method,) = resolve_methods(CompareConfig(str(other), **asked), rows)
+            resolve_methods(CompareConfig(str(data), schema=Path(tables[0][1]), **asked), rows)
+    other, schema = write(tmp_path, "east", seed=2)
+    (method,) = resolve_methods(CompareConfig(str(other), schema=Path(schema), **asked), rows)
     assert method.name == str(path)
 
 

@@ -119,7 +119,7 @@ def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
     @jax.vmap
     def begun(key):
         run, _ = start(protector, model.init(2), rows, setup, Simulation(key))
-        return run.params, run.state.seen.start_variance
+        return run.params, run.state.observation.start_variance
 
     params, variance = map(np.asarray, begun(jax.random.split(jax.random.key(0), 2000)))
     np.testing.assert_allclose(params[:, -1].std(), variance[:, -1].mean() ** 0.5, rtol=0.1)

@@ -123,9 +123,9 @@ def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_m
     np.testing.assert_array_equal(one.params, other.params)
     np.testing.assert_array_equal(one.params, one.state.projector.start)
     plain = begun(table(300, 3))
-    before, _ = FILTER.projector.at_start(plain.params, plain.state.seen, setup_of(1.0, 300))
-    assert (one.state.seen.prior <= before).all()
-    assert begun(table(300, 3), many).state.seen.prior.sum() < one.state.seen.prior.sum()
+    before, _ = FILTER.projector.at_start(plain.params, plain.state.observation, setup_of(1.0, 300))
+    assert (one.state.observation.prior <= before).all()
+    assert begun(table(300, 3), many).state.observation.prior.sum() < one.state.observation.prior.sum()
     assert loss(plain.params) > loss(one.params) > loss(begun(table(300, 3), many).params)
 
 
