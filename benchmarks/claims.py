@@ -130,9 +130,9 @@ def directions(prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]) -> di
 
     outcome = simulate([Watched(inner, inner.num_steps)], [prepared.setup], rows, seeds, observe=observe)
     alive = np.arange(inner.num_steps) < outcome.steps
-    seen = np.where(alive[:, :, None, None], outcome.observations[:, 0], np.nan).astype(np.float64)
-    found = dict(zip(("noised", "projector", "clipped", "loss"), np.moveaxis(seen, 2, 0), strict=True))
-    return found | {"average": exponential_average(found["noised"])}
+    observations = np.where(alive[:, :, None, None], outcome.observations[:, 0], np.nan).astype(np.float64)
+    by_name = dict(zip(("noised", "projector", "clipped", "loss"), np.moveaxis(observations, 2, 0), strict=True))
+    return by_name | {"average": exponential_average(by_name["noised"])}
 
 
 def exponential_average(vectors: np.ndarray) -> np.ndarray:

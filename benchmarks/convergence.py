@@ -76,8 +76,8 @@ def rows_of(name: str) -> tuple[Rows, int | None]:
     """A set's rows, and how many classes it has."""
     if name.startswith(DRAWN):
         return many_rows(int(name.removeprefix(DRAWN))), 2
-    found = catalog.load(name)
-    return Rows(found.x, found.y, np.ones(len(found.y), np.float32)), catalog.num_classes(name)
+    dataset = catalog.load(name)
+    return Rows(dataset.x, dataset.y, np.ones(len(dataset.y), np.float32)), catalog.num_classes(name)
 
 
 def many_rows(num_rows: int) -> Rows:

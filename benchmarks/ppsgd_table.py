@@ -234,10 +234,10 @@ def load(name: str) -> tuple[Rows, str]:
     """
     if name == "gaussians":
         return two_gaussians(), "binary"
-    found = catalog.load(name)
-    x, y = (found.x[:NUM_A9A], found.y[:NUM_A9A]) if name == "adult" else (found.x, found.y)
+    dataset = catalog.load(name)
+    x, y = (dataset.x[:NUM_A9A], dataset.y[:NUM_A9A]) if name == "adult" else (dataset.x, dataset.y)
     indicators = ((x == 0.0) | (x == 1.0)).all(0)
-    return unit_rows(np.where(indicators, x, 2.0 * x - 1.0), y), found.kind
+    return unit_rows(np.where(indicators, x, 2.0 * x - 1.0), y), dataset.kind
 
 
 def unit_rows(x: np.ndarray, y: np.ndarray) -> Rows:

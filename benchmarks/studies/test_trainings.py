@@ -35,8 +35,8 @@ def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_
     several = {"sources": sources, "models": models, "gain_rounds": 2, "num_features": (3, 4, 5), "num_steps": 4}
     config = EveryModel.of("tiny", "noisygd", **{**SIZES, "steps": 3, "eval_every": 3}, **several)
     assert [str(config.tasks.find_model(shape)) for shape in config.shapes] == ["logistic", "softmax:3", "square"]
-    found = budgets.budgets_of_shapes(config.simulated, config.tasks, starting_point(config))
-    assert [found[shape].kind for shape in config.shapes] == ["binary", "multiclass", "regression"]
+    by_shape = budgets.budgets_of_shapes(config.simulated, config.tasks, starting_point(config))
+    assert [by_shape[shape].kind for shape in config.shapes] == ["binary", "multiclass", "regression"]
     path = meta_train(config, tmp_path)
     card = checkpoint.load(path).card
     assert np.isfinite(card["held_out"]["held_out_score_per_budget"]).all()

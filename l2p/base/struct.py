@@ -101,11 +101,11 @@ def dataclass(cls: Class) -> Class:
         return tuple(getattr(node, name) for name in children), tuple(getattr(node, name) for name in static)
 
     def flatten_with_keys(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        values, facts = flatten(node)
-        return tuple(zip(keys, values, strict=True)), facts
+        values, static_values = flatten(node)
+        return tuple(zip(keys, values, strict=True)), static_values
 
-    def unflatten(facts: tuple[Any, ...], values: Iterable[Any]) -> Any:
-        return made(**dict(zip(static, facts, strict=True)), **dict(zip(children, values, strict=True)))
+    def unflatten(static_values: tuple[Any, ...], values: Iterable[Any]) -> Any:
+        return made(**dict(zip(static, static_values, strict=True)), **dict(zip(children, values, strict=True)))
 
     jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
     return made
@@ -119,11 +119,11 @@ def _register_composite(made: Any, static: tuple[str, ...]) -> None:
         return tuple(named.values()), (tuple(named), tuple(getattr(node, name) for name in static))
 
     def flatten_with_keys(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        values, facts = flatten(node)
-        return tuple(zip(map(jax.tree_util.GetAttrKey, facts[0]), values, strict=True)), facts
+        values, static_values = flatten(node)
+        return tuple(zip(map(jax.tree_util.GetAttrKey, static_values[0]), values, strict=True)), static_values
 
-    def unflatten(facts: tuple[Any, ...], values: Iterable[Any]) -> Any:
-        names, settings = facts
+    def unflatten(static_values: tuple[Any, ...], values: Iterable[Any]) -> Any:
+        names, settings = static_values
         return made.of_children(dict(zip(names, values, strict=True)), dict(zip(static, settings, strict=True)))
 
     jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)

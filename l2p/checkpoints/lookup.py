@@ -157,24 +157,24 @@ def recognise(
     Raises:
       InputError: the name belongs to another file, or the protector does not fit the model or budget.
     """
-    asked, model = MethodName.parse(name), find_model(model)
-    if asked.private or asked.oracle:  # the best of several runs, whose settings no name tells
+    method_name, model = MethodName.parse(name), find_model(model)
+    if method_name.private or method_name.oracle:  # the best of several runs, whose settings no name tells
         return None
-    plain = asked.protector.without_rate()
+    plain = method_name.protector.without_rate()
     if sha256 is None:
-        is_hand_designed = str(asked.protector) in HAND_DESIGNED
-        return Method(asked, model).set_up(budget, accountant, num_rows) if is_hand_designed else None
+        is_hand_designed = str(method_name.protector) in HAND_DESIGNED
+        return Method(method_name, model).set_up(budget, accountant, num_rows) if is_hand_designed else None
     file = next((name for name in names() if digest(name) == sha256), None)
     if file is None:
         return None
     tuned = plain.tuned and file.startswith(tuned_name(plain.base, model.name, ""))
     if not (str(plain) == file or tuned or is_file(str(plain))):
         raise InputError(
-            f"the SHA-256 of protector {str(asked.protector)!r} is that of {file}, so one of the two is wrong; ask for "
-            "the file that ran."
+            f"the SHA-256 of protector {str(method_name.protector)!r} is that of {file}, so one of the two is wrong; "
+            "ask for the file that ran."
         )
     loaded = load(file)
-    return Method(asked, model, loaded, control_of(loaded.card)).set_up(budget, accountant, num_rows)
+    return Method(method_name, model, loaded, control_of(loaded.card)).set_up(budget, accountant, num_rows)
 
 
 def _hand_designed(

@@ -76,10 +76,10 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
     stored = _resume(config, facts, methods)
     share = cells.share(config, shard)
     for method in methods:
-        asked = [
+        wanted = [
             (name, epsilon, seed) for name, epsilon in share for seed in range(config.seeds) if name == method.name
         ]
-        missing = [cell for cell in asked if cell not in stored or not results.is_scored(stored[cell].row)]
+        missing = [cell for cell in wanted if cell not in stored or not results.is_scored(stored[cell].row)]
         if missing:
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})

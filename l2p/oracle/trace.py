@@ -19,8 +19,8 @@ def trace_of(first: Records, later: Sequence[Records]) -> list[Answered]:
         host = jax.device_get(records)
         for index in range(length):
             step += 1
-            asked = [jax.tree.map(lambda leaf: leaf[index], record) for record in host]  # noqa: B023
-            trace += [_on_host(step, record) for record in asked if bool(record.granted)]
+            answers = [jax.tree.map(lambda leaf: leaf[index], record) for record in host]  # noqa: B023
+            trace += [_on_host(step, record) for record in answers if bool(record.granted)]
     return trace
 
 

@@ -163,8 +163,8 @@ def _misfits(card: Card, named: NamedProtector) -> list[str]:
         )
     if card.adaptive_noise and not protector.adaptive_noise:
         problems.append(f"says that noise depended on earlier answers, but that of {named.name} is fixed in advance")
-    bought = {"gaussian"} if bought_bounds(card) else set()
-    if foreign := sorted({query.mechanism for query in card.answered()} - set(protector.mechanisms) - bought):
+    of_bounds = {"gaussian"} if bought_bounds(card) else set()
+    if foreign := sorted({query.mechanism for query in card.answered()} - set(protector.mechanisms) - of_bounds):
         problems.append(f"holds answers with {foreign[0]} noise, but {named.name} asks for {protector.mechanisms[0]}")
     provenance = {"sources": None if named.sources is None else list(named.sources), "range": named.range}
     if odd := [key for key, value in provenance.items() if card.protector[key] != value]:

@@ -244,8 +244,8 @@ class KalmanProjector(Projector):
         moment, of_feature = _moments(observation, params)
         moment = moment * setup.model.moment_growth(params, start)
         curvature_at_rates = self._at_rates(observation, params, covariates, setup)[1]
-        bought = jnp.array(False) if observation.strength is None else observation.strength.max() > 0.0
-        unknown = of_feature & ~bought
+        has_strength = jnp.array(False) if observation.strength is None else observation.strength.max() > 0.0
+        unknown = of_feature & ~has_strength
         larger = jnp.where(unknown, between_knots(self.log_unknown, covariates), 0.0)
         scale = jnp.exp(between_knots(self.log_curvature, covariates) + larger)
         h = setup.model.typical_curvature(setup.kind) * scale * moment
