@@ -240,7 +240,7 @@ def model_for(schema: Schema, model: str | Model, kind: str | None = None) -> tu
     Raises:
       InputError: the model does not learn such a target, or `kind` is another.
 
-    >>> from l2p.tables.schema import (Number, Target)
+    >>> from l2p.tables.schema import Number, Target
     >>> model_for(Schema({"age": Number(0, 9)}, Target("ward", classes=("a", "b", "c"))), "softmax")
     (Softmax(num_classes=3), 'multiclass')
     """

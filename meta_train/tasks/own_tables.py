@@ -80,7 +80,7 @@ def read(data: Any, schema: Schema | str | Path, name: str = "table", format: Fo
       InputError: the table or the schema cannot be read, or do not fit; bounds are private; classes have weights, which
         meta-training does not use; or rows, or those of a class, are too few.
 
-    >>> from l2p.tables.schema import (Number, Target)
+    >>> from l2p.tables.schema import Number, Target
     >>> ward = Schema({"age": Number(0, 100)}, Target("back", classes=(0, 1)))
     >>> table = read({"age": list(range(100)) * 2, "back": [0, 1] * 100}, ward, "ward")
     >>> table.kind, table.x.shape, table.source

@@ -52,7 +52,7 @@ def noise_multiplier(budget: Budget, sampler: Sampler, num_steps: int, accountan
       InputError: the accountant is unknown, has no theorem for this sampler, or cannot certify this budget with any
         noise.
 
-    >>> from l2p.privacy.cost.sampling import (FullBatch, Poisson)
+    >>> from l2p.privacy.cost.sampling import FullBatch, Poisson
     >>> round(noise_multiplier(Budget(0.05, 1e-8), FullBatch(), 50, "gdp"))
     630
     >>> round(noise_multiplier(Budget(0.05, 1e-8), Poisson(1000 / 30400), 50, "rdp"), 1)

@@ -60,7 +60,7 @@ def without_unmet(params: jax.Array, model: Model, schema: Schema, sums: Feature
 def counted_as(schema: Schema, sums: FeatureSums) -> np.ndarray:
     """Substitution of encoded features, f64[d, d]: x becomes x @ counted_as; the identity where no cell is in doubt.
 
-    >>> from l2p.tables.schema import (Missing, Target)
+    >>> from l2p.tables.schema import Missing, Target
     >>> ward = Schema({"eye": Category(("b", "g", "x"), missing=Missing(indicator=True))}, Target("back", (0, 1)))
     >>> counted_as(ward, FeatureSums(np.array([3000.0, 1000.0, 2.0, -1.0]), 1.0)).round(2).tolist()
     [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.75, 0.25, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]

@@ -40,7 +40,7 @@ def read_rows(
         invalid one under "refuse".
       RowsError: anything else, such as a lack of memory.
 
-    >>> from l2p.tables.schema import (Number, Target)
+    >>> from l2p.tables.schema import Number, Target
     >>> ward = Encoding(Schema({"age": Number(0, 100)}, Target("back", classes=("no", "yes"))))
     >>> rows = read_rows({"age": [25, 200], "back": ["yes", "no"]}, ward)
     >>> rows.x.tolist(), rows.y.tolist()

@@ -102,7 +102,7 @@ def streamed(
         by which the first rows of a unit are the same at every pass.
 
     >>> import numpy as np, l2p
-    >>> from l2p.tables.schema import (Number, Target)
+    >>> from l2p.tables.schema import Number, Target
     >>> ward = Schema({"age": Number(0, 120)}, Target("back", classes=("no", "yes")))
     >>> table = {"age": np.linspace(0, 120, 900), "back": np.repeat(["no", "yes"], 450)}
     >>> with streamed(table, ward) as rows:
