@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from l2p.base.errors import InputError
-from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, coefficients, row_by_row, weighed
+from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, coefficients, row_by_row, weighed
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows, in_blocks
 
@@ -270,8 +270,8 @@ class Model(abc.ABC):
     # These defaults compute one row at a time; models with a closed form go block by block.
 
     def exact_gradient_sum(
-        self, params: Float[Array, " params"], lines: Lines, factor: Factor, bound: Float[Array, ""]
-    ) -> Whole:
+        self, params: Float[Array, " params"], rows: QuantizedRows, factor: Factor, bound: Float[Array, ""]
+    ) -> Quantized:
         """`scaled_gradient_sum` over a block, each row clipped to L2 norm `bound`: exact, with float64 enabled."""
         unit = bound.astype(jnp.float64) * 2.0**-COEFFICIENT_BITS
 
@@ -282,20 +282,20 @@ class Model(abc.ABC):
             part = coefficients(gradient, norm, factor(norm), jnp.full(1, bound, jnp.float64), unit)
             return total + weighed(part.steps[0], counted), None
 
-        block = lines.block
-        rows = lines.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
-        return Whole(jax.lax.scan(add, jnp.zeros(params.shape[0], jnp.float64), rows)[0], unit)
+        block = rows.block
+        values = rows.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
+        return Quantized(jax.lax.scan(add, jnp.zeros(params.shape[0], jnp.float64), values)[0], unit)
 
     def exact_losses(
-        self, candidates: Float[Array, "candidates params"], lines: Lines
+        self, candidates: Float[Array, "candidates params"], rows: QuantizedRows
     ) -> Float[Array, "rows candidates"]:
         """`losses` of a block's rows, rows first, in float64, which has to be enabled."""
-        losses = row_by_row(lambda x, y: self.losses(candidates, x, y)[:, 0], lines)
+        losses = row_by_row(lambda x, y: self.losses(candidates, x, y)[:, 0], rows)
         return losses.astype(jnp.float64)
 
-    def exact_classes(self, params: Float[Array, " params"], lines: Lines) -> Float[Array, " rows"]:
+    def exact_classes(self, params: Float[Array, " params"], rows: QuantizedRows) -> Float[Array, " rows"]:
         """`classify` of a block's rows, with float64 enabled."""
-        return row_by_row(lambda x, _: self.classify(params, x)[0], lines)
+        return row_by_row(lambda x, _: self.classify(params, x)[0], rows)
 
 
 @jax.custom_jvp

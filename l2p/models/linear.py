@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from l2p.base.compiled import as_one
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
-from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, coefficients, joined
+from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, coefficients, joined
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
@@ -138,34 +138,34 @@ class GeneralizedLinear(Model):
         weight = rows.mask * residual * factor(jnp.abs(residual) * jnp.sqrt(squares + INTERCEPT_COLUMN**2))
         return jnp.append(features.weighted_sum(rows.x, weight), weight.sum() * INTERCEPT_COLUMN)
 
-    def exact_lines(self, lines: Lines) -> tuple[Lines, float]:
+    def exact_rows(self, rows: QuantizedRows) -> tuple[QuantizedRows, float]:
         """The rows that params multiply, without the intercept's column, and the constant in that column."""
-        return lines, INTERCEPT_COLUMN
+        return rows, INTERCEPT_COLUMN
 
-    def exact_margins(self, params: jax.Array, lines: Lines) -> jax.Array:
+    def exact_margins(self, params: jax.Array, rows: QuantizedRows) -> jax.Array:
         """Margins of a block's rows, exact at rounded params: f32[p] -> f64[n], f32[k, p] -> f64[n, k]."""
-        return lines.dot(params[..., :-1].T, INTERCEPT_COLUMN * params[..., -1].astype(jnp.float64))
+        return rows.dot(params[..., :-1].T, INTERCEPT_COLUMN * params[..., -1].astype(jnp.float64))
 
-    def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
-        residual = self.residual(self.exact_margins(params, lines), lines.y)
-        lines, constant = self.exact_lines(lines)
-        lengths = jnp.maximum(lines.lengths(constant), self.shortest)
+    def exact_gradient_sum(self, params: jax.Array, rows: QuantizedRows, factor: Factor, bound: jax.Array) -> Quantized:
+        residual = self.residual(self.exact_margins(params, rows), rows.y)
+        rows, constant = self.exact_rows(rows)
+        lengths = jnp.maximum(rows.lengths(constant), self.shortest)
         bound = bound.astype(jnp.float64)
         # A coefficient is at most bound / shortest.
         unit = bound / self.shortest * 2.0**-COEFFICIENT_BITS
         size = jnp.abs(residual)
         weights = coefficients(residual, size, factor(size * lengths), bound / lengths, unit)
-        features = lines.weighted_sum(weights)
+        features = rows.weighted_sum(weights)
         if not constant:
             return joined(features)
-        intercept = lines.sum(weights)
-        return joined(features, Whole(intercept.steps, intercept.unit * constant))
+        intercept = rows.sum(weights)
+        return joined(features, Quantized(intercept.steps, intercept.unit * constant))
 
-    def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
-        return self.margin_loss(self.exact_margins(candidates, lines), lines.y[:, None])
+    def exact_losses(self, candidates: jax.Array, rows: QuantizedRows) -> jax.Array:
+        return self.margin_loss(self.exact_margins(candidates, rows), rows.y[:, None])
 
-    def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:
-        return self.classes(self.exact_margins(params, lines))
+    def exact_classes(self, params: jax.Array, rows: QuantizedRows) -> jax.Array:
+        return self.classes(self.exact_margins(params, rows))
 
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights = features.weights_for_raw(params[..., :-1])

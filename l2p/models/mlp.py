@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt, softplus
-from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, joined, numbers, room
+from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, joined, numbers, room
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
@@ -138,29 +138,29 @@ class MLP(Model):
             ]
         )
 
-    def _exact_units(self, weights: jax.Array, lines: Lines) -> Lines:
+    def _exact_units(self, weights: jax.Array, rows: QuantizedRows) -> QuantizedRows:
         """The hidden units of a block's rows, as rows of h features."""
         weights = weights.astype(jnp.float64)
-        entering = lines.dot(weights[:-1], INTERCEPT_COLUMN * weights[-1])
-        return lines.rounded(jnp.tanh(0.5 * HIDDEN_SCALE * entering), jnp.ones((), jnp.float64))
+        entering = rows.dot(weights[:-1], INTERCEPT_COLUMN * weights[-1])
+        return rows.rounded(jnp.tanh(0.5 * HIDDEN_SCALE * entering), jnp.ones((), jnp.float64))
 
-    def _exact_margin(self, params: jax.Array, lines: Lines) -> tuple[jax.Array, Lines]:
+    def _exact_margin(self, params: jax.Array, rows: QuantizedRows) -> tuple[jax.Array, QuantizedRows]:
         """Margins f64[n] and hidden units of a block's rows, exact at rounded params f32[p]."""
         weights, output = self._layers(params)
-        units = self._exact_units(weights, lines)
+        units = self._exact_units(weights, rows)
         return units.dot(output[:-1], INTERCEPT_COLUMN * output[-1].astype(jnp.float64)), units
 
-    def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
-        margin, units = self._exact_margin(params, lines)
+    def exact_gradient_sum(self, params: jax.Array, rows: QuantizedRows, factor: Factor, bound: jax.Array) -> Quantized:
+        margin, units = self._exact_margin(params, rows)
         bound, resolution = bound.astype(jnp.float64), jnp.asarray(2.0**-COEFFICIENT_BITS)
-        residual = jax.nn.sigmoid(margin) - lines.y
+        residual = jax.nn.sigmoid(margin) - rows.y
         output = 0.5 * HIDDEN_SCALE * self._layers(params)[1][:-1].astype(jnp.float64)
         largest = jnp.maximum(jnp.abs(output).max(), 1e-30)
         # Whole numbers, so that their norm is exact.
         bend = 1.0 - jnp.square(units.values())
         inner = numbers(residual[:, None] * bend * (output / largest)[None, :], resolution).steps
         norms = jnp.sqrt(jnp.square(inner).sum(-1)) * (resolution * largest)
-        before, after = lines.lengths(INTERCEPT_COLUMN), units.lengths(INTERCEPT_COLUMN)
+        before, after = rows.lengths(INTERCEPT_COLUMN), units.lengths(INTERCEPT_COLUMN)
         norm = jnp.sqrt(jnp.square(norms * before) + jnp.square(residual * after))
         # A coefficient is at most bound / INTERCEPT_COLUMN, and half a unit of each may be added by rounding.
         unit = bound / INTERCEPT_COLUMN * resolution
@@ -168,23 +168,23 @@ class MLP(Model):
         scale = jnp.minimum(factor(norm), longest / jnp.maximum(norm, 1e-150))
         weights = numbers(inner * (resolution * largest * scale)[:, None], unit)
         residuals = numbers(residual * scale, unit)
-        biases, bias = lines.sum(weights), lines.sum(residuals)
+        biases, bias = rows.sum(weights), rows.sum(residuals)
         return joined(
-            lines.weighted_sum(weights),
-            Whole(biases.steps, biases.unit * INTERCEPT_COLUMN),
+            rows.weighted_sum(weights),
+            Quantized(biases.steps, biases.unit * INTERCEPT_COLUMN),
             units.weighted_sum(residuals),
-            Whole(bias.steps, bias.unit * INTERCEPT_COLUMN),
+            Quantized(bias.steps, bias.unit * INTERCEPT_COLUMN),
         )
 
-    def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
+    def exact_losses(self, candidates: jax.Array, rows: QuantizedRows) -> jax.Array:
         def loss(params: jax.Array) -> jax.Array:
-            margin, _ = self._exact_margin(params, lines)
-            return softplus(margin) - lines.y * margin
+            margin, _ = self._exact_margin(params, rows)
+            return softplus(margin) - rows.y * margin
 
         return jax.lax.map(loss, candidates).T
 
-    def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:
-        return (self._exact_margin(params, lines)[0] > 0).astype(jnp.float32)
+    def exact_classes(self, params: jax.Array, rows: QuantizedRows) -> jax.Array:
+        return (self._exact_margin(params, rows)[0] > 0).astype(jnp.float32)
 
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights, output = self._layers(params)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt
-from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, coefficients, joined, numbers
+from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, coefficients, joined, numbers
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
@@ -120,38 +120,36 @@ class Softmax(Model):
         total = features.weighted_sum(rows.x, weights).T
         return jnp.concatenate([total, INTERCEPT_COLUMN * weights.sum(0)[None, :]]).ravel()
 
-    def exact_margins(self, params: jax.Array, lines: Lines) -> jax.Array:
+    def exact_margins(self, params: jax.Array, rows: QuantizedRows) -> jax.Array:
         """Margins of a block's rows, exact at rounded params: f32[p] -> f64[n, K], f32[k, p] -> f64[n, k, K]."""
         weights = jnp.moveaxis(self._matrix(params), -2, 0).astype(jnp.float64)  # [d + 1, ..., K]
         flat = weights.reshape(weights.shape[0], -1)
-        margins = lines.dot(flat[:-1], INTERCEPT_COLUMN * flat[-1])
+        margins = rows.dot(flat[:-1], INTERCEPT_COLUMN * flat[-1])
         return margins.reshape(-1, *weights.shape[1:])
 
-    def exact_gradient_sum(self, params: jax.Array, lines: Lines, factor: Factor, bound: jax.Array) -> Whole:
+    def exact_gradient_sum(self, params: jax.Array, rows: QuantizedRows, factor: Factor, bound: jax.Array) -> Quantized:
         resolution = jnp.asarray(2.0**-COEFFICIENT_BITS)
-        likely, total = _exponentials(self.exact_margins(params, lines))
-        residuals = numbers(
-            likely / total - self._of(lines.y), resolution
-        )  # whole numbers, so that their norm is exact
+        likely, total = _exponentials(self.exact_margins(params, rows))
+        residuals = numbers(likely / total - self._of(rows.y), resolution)  # whole numbers, so that their norm is exact
         norms = jnp.sqrt(jnp.square(residuals.steps).sum(-1)) * resolution
-        lengths, bound = lines.lengths(INTERCEPT_COLUMN), bound.astype(jnp.float64)
+        lengths, bound = rows.lengths(INTERCEPT_COLUMN), bound.astype(jnp.float64)
         # A coefficient is at most bound / INTERCEPT_COLUMN.
         unit = bound / INTERCEPT_COLUMN * resolution
         vectors = residuals.steps * resolution
         weights = coefficients(vectors, norms, factor(norms * lengths), bound / lengths, unit)
-        intercepts = lines.sum(weights)
-        return joined(lines.weighted_sum(weights), Whole(intercepts.steps, intercepts.unit * INTERCEPT_COLUMN))
+        intercepts = rows.sum(weights)
+        return joined(rows.weighted_sum(weights), Quantized(intercepts.steps, intercepts.unit * INTERCEPT_COLUMN))
 
-    def exact_losses(self, candidates: jax.Array, lines: Lines) -> jax.Array:
-        margins = self.exact_margins(candidates, lines)
+    def exact_losses(self, candidates: jax.Array, rows: QuantizedRows) -> jax.Array:
+        margins = self.exact_margins(candidates, rows)
         total = _exponentials(margins)[1][..., 0]
-        own = jnp.where(self._of(lines.y)[:, None, :], margins, 0.0).sum(
+        own = jnp.where(self._of(rows.y)[:, None, :], margins, 0.0).sum(
             -1
         )  # at most one term is not 0, so the sum is exact
         return jnp.log(total) + margins.max(-1) - own
 
-    def exact_classes(self, params: jax.Array, lines: Lines) -> jax.Array:
-        return jnp.argmax(self.exact_margins(params, lines), axis=-1).astype(jnp.float32)
+    def exact_classes(self, params: jax.Array, rows: QuantizedRows) -> jax.Array:
+        return jnp.argmax(self.exact_margins(params, rows), axis=-1).astype(jnp.float32)
 
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         weights = self._matrix(params)

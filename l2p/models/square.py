@@ -11,7 +11,7 @@ import numpy as np
 
 from l2p.models.base import INTERCEPT_COLUMN, Factor, safe_sqrt
 from l2p.models.linear import GeneralizedLinear
-from l2p.task.exact_sums import Lines
+from l2p.task.exact_sums import QuantizedRows
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
@@ -73,7 +73,7 @@ class Square(GeneralizedLinear):
 class Quadratic(Square):
     """Quadratic problems ||W theta - y||^2 (Andrychowicz et al. 2016): least squares without an intercept.
 
-    Rows x in [0, 1] are lines 2 x - 1 of W, so that W is centred, as in that paper. The optimum is the solution of the
+    Rows x in [0, 1] are rows 2 x - 1 of W, so that W is centred, as in that paper. The optimum is the solution of the
     normal equations. There is no intercept to absorb a shift, so rows are not centred; params are rewritten exactly
     only for maps of the features that map 1/2 to itself, such as x -> scale * (x - 1/2) + 1/2.
 
@@ -104,19 +104,19 @@ class Quadratic(Square):
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In two passes over the table, as for other linear models; 2 x' - 1 of mapped rows x' is itself a map."""
-        lines = FeatureMap(features.center + 0.5 / features.scale, 2.0 * features.scale)
-        residual = (rows.x @ params - lines.center @ params) * lines.scale - rows.y
-        squares = lines.squared_norms(rows.x)
+        centred = FeatureMap(features.center + 0.5 / features.scale, 2.0 * features.scale)
+        residual = (rows.x @ params - centred.center @ params) * centred.scale - rows.y
+        squares = centred.squared_norms(rows.x)
         finite = jnp.isfinite(residual) & jnp.isfinite(squares)
         residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
         weight = rows.mask * residual * factor(jnp.abs(residual) * safe_sqrt(squares))
-        return lines.weighted_sum(rows.x, weight)
+        return centred.weighted_sum(rows.x, weight)
 
-    def exact_lines(self, lines: Lines) -> tuple[Lines, float]:
-        return lines.map(FeatureMap(jnp.full(lines.offset.shape, 0.5), jnp.full((), 2.0))), 0.0
+    def exact_rows(self, rows: QuantizedRows) -> tuple[QuantizedRows, float]:
+        return rows.map(FeatureMap(jnp.full(rows.offset.shape, 0.5), jnp.full((), 2.0))), 0.0
 
-    def exact_margins(self, params: jax.Array, lines: Lines) -> jax.Array:
-        return self.exact_lines(lines)[0].dot(params.T, jnp.zeros(params.shape[:-1]))
+    def exact_margins(self, params: jax.Array, rows: QuantizedRows) -> jax.Array:
+        return self.exact_rows(rows)[0].dot(params.T, jnp.zeros(params.shape[:-1]))
 
     def params_for_raw_rows(self, params: jax.Array, features: FeatureMap) -> jax.Array:
         return params * features.scale

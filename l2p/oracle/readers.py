@@ -14,7 +14,7 @@ from l2p.oracle.sums import BlockSum, add_quantized
 from l2p.privacy import class_weights
 from l2p.queries.base import Query
 from l2p.queries.pass_descent import PassRows
-from l2p.task.exact_sums import ExactSum, Lines, picked, raw_lines
+from l2p.task.exact_sums import ExactSum, QuantizedRows, picked, quantize
 from l2p.task.feature_map import FeatureMap
 from l2p.task.noise import Batch
 from l2p.task.rows import Rows, null_invalid
@@ -71,7 +71,7 @@ class InMemory(Reader):
     """
 
     rows: Rows
-    quantized: Lines | None = None
+    quantized: QuantizedRows | None = None
     remaining_map: FeatureMap | None = None  # type: ignore[override]
     skips_refused = False
 
@@ -83,7 +83,7 @@ class InMemory(Reader):
         return query.add(query.empty(), _weighed(self._drawn(batch), weights))
 
     def exact_sum(self, query: Query, batch: Batch | None, weights: jax.Array | None) -> ExactSum:
-        quantized = raw_lines(self.rows.x, self.rows.y, self.rows.mask) if self.quantized is None else self.quantized
+        quantized = quantize(self.rows.x, self.rows.y, self.rows.mask) if self.quantized is None else self.quantized
         if batch is not None:
             quantized = picked(quantized, batch.indices, batch.mask)
         return add_quantized(query, quantized, ExactSum.empty(query.empty().shape[0]), weights)
@@ -165,7 +165,7 @@ class Passed(Remote):
 def reader_of(
     rows: Rows | RowSource,
     view: FeatureMap | None = None,
-    quantized: Lines | None = None,
+    quantized: QuantizedRows | None = None,
     remaining_map: FeatureMap | None = None,
 ) -> Reader:
     """The reader for rows.

@@ -7,7 +7,7 @@ import jax
 from l2p.base import struct
 from l2p.privacy import class_weights
 from l2p.queries.base import Query
-from l2p.task.exact_sums import Block, ExactSum, Lines, mapped, raw_lines
+from l2p.task.exact_sums import Block, ExactSum, QuantizedRows, mapped, quantize
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
@@ -21,7 +21,7 @@ def add_rows(
     query: Query, rows: Rows, view: FeatureMap | None, total: ExactSum, weights: jax.Array | None = None
 ) -> ExactSum:
     """The aggregate with rows added."""
-    quantized = raw_lines(rows.x, rows.y, rows.mask)
+    quantized = quantize(rows.x, rows.y, rows.mask)
     return add_quantized(query, quantized if view is None else mapped(quantized, view), total, weights)
 
 
@@ -52,7 +52,9 @@ class BlockSum:
         return total
 
 
-def add_quantized(query: Query, quantized: Lines, total: ExactSum, weights: jax.Array | None = None) -> ExactSum:
+def add_quantized(
+    query: Query, quantized: QuantizedRows, total: ExactSum, weights: jax.Array | None = None
+) -> ExactSum:
     """The aggregate with stacked blocks of rows added, one after the other; each counts as much as its class, by
     weights f32[K], or in full."""
 

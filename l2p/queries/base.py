@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Num
 from l2p.base.compiled import as_one
 from l2p.base.struct import Struct
 from l2p.privacy.events import Adjacency, Event
-from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Lines, Whole, coefficients, dtype_of, weighed
+from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Quantized, QuantizedRows, coefficients, dtype_of, weighed
 from l2p.task.noise import Noise
 from l2p.task.rows import Rows
 
@@ -86,10 +86,10 @@ class Query(Struct, abc.ABC):
         """The aggregate with a block of rows added."""
         return aggregate + rows.mask @ self.limit(self.contributions(rows))
 
-    def exact(self, lines: Lines) -> Whole:
+    def exact(self, rows: QuantizedRows) -> Quantized:
         """The sum [k] over a block in a release; call it with float64 enabled. A row's contribution depends only on
         that row and on public facts, and is at most (1 + `MARGIN`) `bound` long. A row that counts less than in full,
-        by the weight of its class, contributes as much less (`Lines.sum`, `weighted_sum`, `weighed`).
+        by the weight of its class, contributes as much less (`QuantizedRows.sum`, `weighted_sum`, `weighed`).
 
         This default forms contributions one row at a time; queries in this package do it block by block.
         """
@@ -104,9 +104,9 @@ class Query(Struct, abc.ABC):
             part = coefficients(limited, norm, jnp.ones_like(norm), bound[None], unit)
             return total + weighed(part.steps[0], counted), None
 
-        block = lines.block
-        rows = lines.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
-        return Whole(jax.lax.scan(add, jnp.zeros(self.empty().shape, jnp.float64), rows)[0], unit)
+        block = rows.block
+        values = rows.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
+        return Quantized(jax.lax.scan(add, jnp.zeros(self.empty().shape, jnp.float64), values)[0], unit)
 
     def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> Num[Array, "..."]:
         """The answer of a non-additive query, from all rows at once; in float64 for a release."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.privacy.events import Adjacency
 from l2p.queries.base import Query
-from l2p.task.exact_sums import ExactSum, Lines, Whole
+from l2p.task.exact_sums import ExactSum, Quantized, QuantizedRows
 from l2p.task.noise import Noise
 from l2p.task.rows import Rows
 
@@ -59,9 +59,9 @@ class BinCounts(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return aggregate + self._counts(rows.x, rows.mask)
 
-    def exact(self, lines: Lines) -> Whole:
-        counted = lines.block.counted.astype(jnp.float64)
-        return Whole(self._counts(lines.values(), counted), jnp.ones((), jnp.float64))
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        counted = rows.block.counted.astype(jnp.float64)
+        return Quantized(self._counts(rows.values(), counted), jnp.ones((), jnp.float64))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_columns * self.num_bins, jnp.float32)

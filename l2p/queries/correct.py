@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.models import Model
 from l2p.queries.base import Query
-from l2p.task.exact_sums import Lines, Whole
+from l2p.task.exact_sums import Quantized, QuantizedRows
 from l2p.task.rows import Rows
 
 
@@ -37,9 +37,9 @@ class CorrectCount(Query):
     def contributions(self, rows: Rows) -> jax.Array:
         return (self.model.classify(self.params, rows.x) == rows.y).astype(jnp.float32)[:, None]
 
-    def exact(self, lines: Lines) -> Whole:
-        right = self.model.exact_classes(self.params, lines) == lines.y
-        return lines.sum(Whole(right.astype(jnp.float64)[:, None], jnp.ones((), jnp.float64)))
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        right = self.model.exact_classes(self.params, rows) == rows.y
+        return rows.sum(Quantized(right.astype(jnp.float64)[:, None], jnp.ones((), jnp.float64)))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(1, jnp.float32)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.models import Model
 from l2p.queries.selection import Selection
-from l2p.task.exact_sums import Lines
+from l2p.task.exact_sums import QuantizedRows
 from l2p.task.rows import Rows
 
 
@@ -40,6 +40,6 @@ class FewestErrors(Selection):
         classes = [self.model.classify(params, rows.x) for params in self.candidates]
         return (jnp.stack(classes) != rows.y[None, :]).astype(jnp.float32)
 
-    def exact_losses(self, lines: Lines) -> jax.Array:
-        classes = [self.model.exact_classes(params, lines) for params in self.candidates]
-        return (jnp.stack(classes, 1) != lines.y[:, None]).astype(jnp.float64)
+    def exact_losses(self, rows: QuantizedRows) -> jax.Array:
+        classes = [self.model.exact_classes(params, rows) for params in self.candidates]
+        return (jnp.stack(classes, 1) != rows.y[:, None]).astype(jnp.float64)

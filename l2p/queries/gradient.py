@@ -11,7 +11,7 @@ from l2p.base.compiled import as_one
 from l2p.models import MIN_NORM, Model
 from l2p.privacy.events import Adjacency
 from l2p.queries.base import Query, positive, within
-from l2p.task.exact_sums import MARGIN, ExactSum, Lines, Whole, value_of
+from l2p.task.exact_sums import MARGIN, ExactSum, Quantized, QuantizedRows, value_of
 from l2p.task.feature_map import FeatureMap
 from l2p.task.noise import Noise
 from l2p.task.rows import Rows
@@ -53,11 +53,11 @@ class ClippedGradient(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return aggregate + self.model.clipped_gradient_sum(self.params, rows, self.features, self.clip_norm)
 
-    def exact(self, lines: Lines) -> Whole:
+    def exact(self, rows: QuantizedRows) -> Quantized:
         def factor(norms: jax.Array) -> jax.Array:
             return jnp.minimum(1.0, self.clip_norm / jnp.maximum(norms, MIN_NORM))
 
-        return self.model.exact_gradient_sum(self.params, lines.map(self.features), factor, self.bound)
+        return self.model.exact_gradient_sum(self.params, rows.map(self.features), factor, self.bound)
 
 
 #: The longest sum, in bounds, whose norm or eigenvalue is released; no table has as many rows.
@@ -108,8 +108,8 @@ class GradientNorm(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return self.gradient.add(aggregate, rows)
 
-    def exact(self, lines: Lines) -> Whole:
-        return self.gradient.exact(lines)
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        return self.gradient.exact(rows)
 
     def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         norm = jnp.minimum(optax.safe_norm(value_of(aggregate), 1e-12), MAX_BOUNDS * self.clip_norm)

@@ -9,7 +9,7 @@ from l2p.base import struct
 from l2p.models import GeneralizedLinear
 from l2p.queries.base import Query, positive, within
 from l2p.queries.moments import exact_moment, folded
-from l2p.task.exact_sums import Lines, Whole
+from l2p.task.exact_sums import Quantized, QuantizedRows
 from l2p.task.rows import Rows
 
 
@@ -64,7 +64,7 @@ class HessianSum(Query):
         design = jnp.where(finite[:, None], design, 0.0)
         return aggregate + folded((design.T * weight[None, :]) @ design)
 
-    def exact(self, lines: Lines) -> Whole:
-        curvature = self.model.newton_curvature(self.model.exact_margins(self.params, lines), lines.y)
-        lines, constant = self.model.exact_lines(lines)
-        return exact_moment(lines, jnp.sqrt(self.bound.astype(jnp.float64)), constant, jnp.sqrt(curvature))
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        curvature = self.model.newton_curvature(self.model.exact_margins(self.params, rows), rows.y)
+        rows, constant = self.model.exact_rows(rows)
+        return exact_moment(rows, jnp.sqrt(self.bound.astype(jnp.float64)), constant, jnp.sqrt(curvature))

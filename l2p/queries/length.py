@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.models.base import safe_sqrt
 from l2p.queries.base import Query, positive, within
-from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, numbers
+from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, numbers
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
@@ -38,10 +38,10 @@ class LengthSum(Query):
     def contributions(self, rows: Rows) -> jax.Array:
         return safe_sqrt(self.features.squared_norms(rows.x))[:, None]
 
-    def exact(self, lines: Lines) -> Whole:
+    def exact(self, rows: QuantizedRows) -> Quantized:
         longest = self.longest.astype(jnp.float64)
-        lengths = jnp.minimum(lines.map(self.features).lengths(), longest)
-        return lines.sum(numbers(lengths[:, None], longest * 2.0**-COEFFICIENT_BITS))
+        lengths = jnp.minimum(rows.map(self.features).lengths(), longest)
+        return rows.sum(numbers(lengths[:, None], longest * 2.0**-COEFFICIENT_BITS))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(1, jnp.float32)

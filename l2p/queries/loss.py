@@ -9,7 +9,7 @@ from l2p.base import struct
 from l2p.models import Model
 from l2p.queries.base import Query, positive, within
 from l2p.queries.selection import clip_losses, exact_losses
-from l2p.task.exact_sums import Lines, Whole
+from l2p.task.exact_sums import Quantized, QuantizedRows
 from l2p.task.rows import Rows
 
 
@@ -51,8 +51,8 @@ class ClippedLoss(Query):
             clip_losses(self.model.losses(self.candidates, rows.x, rows.y), self.clip_norm) * rows.mask[None, :]
         ).sum(-1)
 
-    def exact(self, lines: Lines) -> Whole:
-        return lines.sum(exact_losses(self.model.exact_losses(self.candidates, lines), self.clip_norm))
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        return rows.sum(exact_losses(self.model.exact_losses(self.candidates, rows), self.clip_norm))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.candidates.shape[0], jnp.float32)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.queries.base import Query, positive, within
-from l2p.task.exact_sums import COEFFICIENT_BITS, Lines, Whole, coefficients
+from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, coefficients
 from l2p.task.rows import Rows
 
 
@@ -38,11 +38,11 @@ class FeatureSum(Query):
     def contributions(self, rows: Rows) -> jax.Array:
         return rows.x
 
-    def exact(self, lines: Lines) -> Whole:
-        lengths = jnp.maximum(lines.lengths(), 2.0**-COEFFICIENT_BITS)
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        lengths = jnp.maximum(rows.lengths(), 2.0**-COEFFICIENT_BITS)
         ones, largest = jnp.ones_like(lengths), self.bound / lengths
         unit = jnp.asarray(2.0**-COEFFICIENT_BITS)
-        return lines.weighted_sum(coefficients(ones, ones, jnp.minimum(1.0, largest), largest, unit))
+        return rows.weighted_sum(coefficients(ones, ones, jnp.minimum(1.0, largest), largest, unit))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_features, jnp.float32)

@@ -19,8 +19,8 @@ from l2p.task.exact_sums import (
     COEFFICIENT_BITS,
     MARGIN,
     ExactSum,
-    Lines,
-    Whole,
+    Quantized,
+    QuantizedRows,
     coefficients,
     joined,
     numbers,
@@ -60,17 +60,19 @@ def noise_radius(multiplier: jax.Array, bound: jax.Array, size: int, adjacency: 
     return multiplier * bound * adjacency.sensitivity_factor * (2.0 * size) ** 0.5
 
 
-def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0, stretch: jax.Array | None = None) -> Whole:
+def exact_moment(
+    rows: QuantizedRows, norm_bound: jax.Array, constant: float = 0.0, stretch: jax.Array | None = None
+) -> Quantized:
     """`folded` sum of z z' over a block's rows z, extended by a constant column, times their `stretch` f64[n], at least
     0, where there is one, and shrunk to `norm_bound`.
 
     Shrunk rows are rounded to whole units, so that their products are whole numbers; with a third of the margin each,
     their products stay within it. Folding is part of the public units.
     """
-    values = lines.values()
+    values = rows.values()
     if constant:
         values = jnp.column_stack([values, jnp.full(len(values), constant)])
-    lengths = lines.lengths(constant)
+    lengths = rows.lengths(constant)
     if stretch is not None:
         values, lengths = values * stretch[:, None], lengths * stretch
     size, norm_bound = values.shape[1], norm_bound.astype(jnp.float64)
@@ -78,11 +80,11 @@ def exact_moment(lines: Lines, norm_bound: jax.Array, constant: float = 0.0, str
     longest = norm_bound * (1.0 + MARGIN / 3.0) - 0.5 * size**0.5 * unit
     factor = jnp.minimum(1.0, jnp.minimum(norm_bound, longest) / jnp.maximum(lengths, 1e-150))
     # The root of what a row counts, for it enters twice.
-    counted = jnp.sqrt(lines.block.counted.astype(jnp.float64))[:, None]
+    counted = jnp.sqrt(rows.block.counted.astype(jnp.float64))[:, None]
     short = weighed(numbers(values * factor[:, None], unit).steps, counted)
     row, column = np.triu_indices(size)
     weight = jnp.asarray(np.where(row == column, 1.0, math.sqrt(2.0)))
-    return Whole((short.T @ short)[row, column], jnp.square(unit) * weight)
+    return Quantized((short.T @ short)[row, column], jnp.square(unit) * weight)
 
 
 @struct.dataclass
@@ -124,8 +126,8 @@ class SecondMoment(Query):
         design, _ = shrunk(self._mapped(rows), self.norm_bound)
         return aggregate + folded((design.T * rows.mask[None, :]) @ design)
 
-    def exact(self, lines: Lines) -> Whole:
-        mapped = lines if self.features is None else lines.map(self.features)
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        mapped = rows if self.features is None else rows.map(self.features)
         return exact_moment(mapped, self.norm_bound, INTERCEPT_COLUMN)
 
     def _mapped(self, rows: Rows) -> Rows:
@@ -168,8 +170,8 @@ class Covariance(Query):
         mapped = limit_norm(self.features.apply(rows.x), self.norm_bound)
         return aggregate + folded((mapped.T * rows.mask[None, :]) @ mapped)
 
-    def exact(self, lines: Lines) -> Whole:
-        return exact_moment(lines.map(self.features), self.norm_bound)
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        return exact_moment(rows.map(self.features), self.norm_bound)
 
 
 @struct.dataclass
@@ -207,8 +209,8 @@ class LeastEigenvalue(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return self.moment.add(aggregate, rows)
 
-    def exact(self, lines: Lines) -> Whole:
-        return self.moment.exact(lines)
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        return self.moment.exact(rows)
 
     def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         total = value_of(aggregate)
@@ -246,13 +248,13 @@ class CrossMoment(Query):
         design, targets = shrunk(rows, self.norm_bound)
         return (2.0 * targets - 1.0 if self.signed else targets)[:, None] * design
 
-    def exact(self, lines: Lines) -> Whole:
-        targets, lengths = jnp.clip(lines.y, 0.0, 1.0), lines.lengths(INTERCEPT_COLUMN)
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        targets, lengths = jnp.clip(rows.y, 0.0, 1.0), rows.lengths(INTERCEPT_COLUMN)
         targets = 2.0 * targets - 1.0 if self.signed else targets
         largest, unit = self.bound.astype(jnp.float64) / lengths, jnp.asarray(2.0**-COEFFICIENT_BITS)
         weights = coefficients(targets, jnp.abs(targets), jnp.minimum(1.0, largest), largest, unit)
-        intercept = lines.sum(weights)
-        return joined(lines.weighted_sum(weights), Whole(intercept.steps, intercept.unit * INTERCEPT_COLUMN))
+        intercept = rows.sum(weights)
+        return joined(rows.weighted_sum(weights), Quantized(intercept.steps, intercept.unit * INTERCEPT_COLUMN))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_features + 1, jnp.float32)
@@ -296,13 +298,13 @@ class ClassMoment(Query):
         design, _ = shrunk(rows, self.norm_bound)
         return aggregate + ((design.T * rows.mask[None, :]) @ self._of(rows.y).astype(design.dtype)).ravel()
 
-    def exact(self, lines: Lines) -> Whole:
-        lengths = lines.lengths(INTERCEPT_COLUMN)
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        lengths = rows.lengths(INTERCEPT_COLUMN)
         ones, largest = jnp.ones_like(lengths), self.bound.astype(jnp.float64) / lengths
         factor = coefficients(ones, ones, jnp.minimum(1.0, largest), largest, jnp.asarray(2.0**-COEFFICIENT_BITS))
-        weights = Whole(jnp.where(self._of(lines.y), factor.steps[:, None], 0.0), factor.unit)
-        intercepts = lines.sum(weights)
-        return joined(lines.weighted_sum(weights), Whole(intercepts.steps, intercepts.unit * INTERCEPT_COLUMN))
+        weights = Quantized(jnp.where(self._of(rows.y), factor.steps[:, None], 0.0), factor.unit)
+        intercepts = rows.sum(weights)
+        return joined(rows.weighted_sum(weights), Quantized(intercepts.steps, intercepts.unit * INTERCEPT_COLUMN))
 
     def _of(self, y: jax.Array) -> jax.Array:
         """One-hot classes: f[n] -> bool[n, K]."""

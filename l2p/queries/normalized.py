@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.models import MIN_NORM, Model
 from l2p.queries.base import Query, positive, within
-from l2p.task.exact_sums import Lines, Whole
+from l2p.task.exact_sums import Quantized, QuantizedRows
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
@@ -66,5 +66,5 @@ class NormalizedGradient(Query):
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         return aggregate + self.model.scaled_gradient_sum(self.params, rows, self.features, self._factor)
 
-    def exact(self, lines: Lines) -> Whole:
-        return self.model.exact_gradient_sum(self.params, lines.map(self.features), self._factor, self.bound)
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        return self.model.exact_gradient_sum(self.params, rows.map(self.features), self._factor, self.bound)

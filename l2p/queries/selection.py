@@ -12,7 +12,7 @@ from l2p.base.errors import InputError
 from l2p.models import Model
 from l2p.privacy.events import Adjacency, Event
 from l2p.queries.base import Query, positive, within
-from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Lines, Whole, numbers, value_of
+from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Quantized, QuantizedRows, numbers, value_of
 from l2p.task.noise import Noise
 from l2p.task.rows import Rows
 
@@ -25,7 +25,7 @@ def clip_losses(losses: jax.Array, clip_norm: jax.Array) -> jax.Array:
     return jnp.clip(jnp.where(jnp.isnan(losses), clip_norm, losses), 0.0, clip_norm)
 
 
-def exact_losses(losses: jax.Array, clip_norm: jax.Array) -> Whole:
+def exact_losses(losses: jax.Array, clip_norm: jax.Array) -> Quantized:
     """`clip_losses` in whole units, at most clip_norm each: f64[n, k] -> [n, k]."""
     clip_norm = clip_norm.astype(jnp.float64)
     return numbers(clip_losses(losses, clip_norm), clip_norm * 2.0**-COEFFICIENT_BITS)
@@ -57,7 +57,7 @@ class Selection(Query):
         """Every candidate's loss on every row."""
 
     @abc.abstractmethod
-    def exact_losses(self, lines: Lines) -> Float[Array, "rows {self.num_candidates}"]:
+    def exact_losses(self, rows: QuantizedRows) -> Float[Array, "rows {self.num_candidates}"]:
         """The same on a block's rows, in float64: a row's losses depend on that row alone."""
 
     def event(self) -> Event:
@@ -87,8 +87,8 @@ class Selection(Query):
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_candidates, jnp.float32)
 
-    def exact(self, lines: Lines) -> Whole:
-        return lines.sum(exact_losses(self.exact_losses(lines), self.clip_norm))
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        return rows.sum(exact_losses(self.exact_losses(rows), self.clip_norm))
 
     def release(self, aggregate: jax.Array | ExactSum, noise: Noise, adjacency: Adjacency) -> jax.Array:
         # The noise enters with a minus sign: lower the score of a candidate at random, then take the minimum.
@@ -119,8 +119,8 @@ class NoisyMinimum(Selection):
     def losses(self, rows: Rows) -> jax.Array:
         return self.model.losses(self.candidates, rows.x, rows.y)
 
-    def exact_losses(self, lines: Lines) -> jax.Array:
-        return self.model.exact_losses(self.candidates, lines)
+    def exact_losses(self, rows: QuantizedRows) -> jax.Array:
+        return self.model.exact_losses(self.candidates, rows)
 
 
 @struct.dataclass
@@ -156,5 +156,5 @@ class NoisyLineSearch(Selection):
     def losses(self, rows: Rows) -> jax.Array:
         return self.model.losses_along(self.params, self.direction, self.sizes, rows.x, rows.y)
 
-    def exact_losses(self, lines: Lines) -> jax.Array:
-        return self.model.exact_losses(self.params[None, :] - self.sizes[:, None] * self.direction[None, :], lines)
+    def exact_losses(self, rows: QuantizedRows) -> jax.Array:
+        return self.model.exact_losses(self.params[None, :] - self.sizes[:, None] * self.direction[None, :], rows)

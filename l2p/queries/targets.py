@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.privacy.events import Adjacency
 from l2p.queries.base import Query
-from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Lines, Whole, dtype_of, numbers
+from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Quantized, QuantizedRows, dtype_of, numbers
 from l2p.task.noise import Noise
 from l2p.task.rows import Rows
 
@@ -47,8 +47,8 @@ class TargetSum(Query):
     def limit(self, contributions: jax.Array) -> jax.Array:
         return contributions  # none is longer than the bound
 
-    def exact(self, lines: Lines) -> Whole:
-        return lines.sum(numbers(self._of(lines.y), jnp.asarray(2.0**-COEFFICIENT_BITS)))
+    def exact(self, rows: QuantizedRows) -> Quantized:
+        return rows.sum(numbers(self._of(rows.y), jnp.asarray(2.0**-COEFFICIENT_BITS)))
 
     def empty(self) -> jax.Array:
         return jnp.zeros(self.num_classes, jnp.float32)

@@ -165,12 +165,12 @@ def advance(
 
 def quantized_rows_of(
     rows: Rows | RowSource, noise: Simulation | Release, view: FeatureMap | None = None
-) -> exact_sums.Lines | None:
+) -> exact_sums.QuantizedRows | None:
     """The rows in memory as a release sums them, read through a view; None for a simulation or a stream."""
     if isinstance(noise, Simulation) or not isinstance(rows, Rows):
         return None
     with jax.enable_x64(True):
-        quantized = exact_sums.raw_lines(rows.x, rows.y, rows.mask)
+        quantized = exact_sums.quantize(rows.x, rows.y, rows.mask)
         return quantized if view is None else exact_sums.mapped(quantized, view)
 
 

@@ -8,8 +8,9 @@ a compiler chooses how to add by the shape of the table. Here every operation is
 - products and sums of whole numbers that stay below 2^53, so that float64 holds every partial result exactly;
 - functions of public values only.
 
-Rows have `line_bits` bits (21 up to 512 features), coefficients 20, and the 2,048 lines of a block take 11 more. Sums
-of blocks are kept in two parts of 32 bits and more, so that no table is too long. docs/accounting.md has the proof.
+Features have `feature_bits` bits (21 up to 512 features), coefficients 20, and the 2,048 rows of a block take 11 more.
+Sums of blocks are kept in two parts of 32 bits and more, so that no table is too long. docs/accounting.md has the
+proof.
 
 Call everything here under `jax.enable_x64(True)`; `Block.of` alone switches it on by itself.
 """
@@ -25,7 +26,7 @@ from l2p.base import struct
 from l2p.base.compiled import as_one
 from l2p.task.feature_map import FeatureMap
 
-#: Lines of a block: a public constant, so that the same compiled code processes a row in every table.
+#: QuantizedRows of a block: a public constant, so that the same compiled code processes a row in every table.
 BLOCK = 2048
 #: Bits of a coefficient, and of a number that a query sums directly.
 COEFFICIENT_BITS = 20
@@ -38,17 +39,17 @@ SLACK = 2.0**-30
 _TINY = 1e-150
 
 
-def line_bits(num_features: int) -> int:
+def feature_bits(num_features: int) -> int:
     """Bits of a feature, such that a row's squared length in steps stays below 2^53.
 
-    >>> line_bits(52), line_bits(1000)
+    >>> feature_bits(52), feature_bits(1000)
     (21, 20)
     """
     return min(21, (53 - math.ceil(math.log2(max(num_features, 1)))) // 2 - 1)
 
 
 @struct.dataclass
-class Whole:
+class Quantized:
     """Numbers steps * unit.
 
     Attributes:
@@ -65,7 +66,7 @@ class Block(struct.Struct):
     """Rows as whole numbers. Where blocks are stacked, every array has a leading axis of blocks.
 
     Attributes:
-      steps: f32[n, k], whole numbers of at most `line_bits(k)` bits.
+      steps: f32[n, k], whole numbers of at most `feature_bits(k)` bits.
       squares: f64[n], the sum of their squares.
       y: f32[n], targets.
       counted: f32[n], 1 for a row, or less by the weight of its class; 0 for a null row.
@@ -84,7 +85,7 @@ class Block(struct.Struct):
 
 
 @struct.dataclass
-class Lines(struct.Struct):
+class QuantizedRows(struct.Struct):
     """Rows with values (steps - shift) * unit, where shift and unit are public.
 
     Attributes:
@@ -102,7 +103,7 @@ class Lines(struct.Struct):
     @property
     def bits(self) -> int:
         """Bits of a step's absolute value."""
-        return line_bits(self.block.steps.shape[-1])
+        return feature_bits(self.block.steps.shape[-1])
 
     @property
     def shift(self) -> jax.Array:
@@ -123,7 +124,7 @@ class Lines(struct.Struct):
         """f64[n, k]."""
         return (self.steps - self.shift[None, :]) * self.unit
 
-    def map(self, features: FeatureMap) -> "Lines":
+    def map(self, features: FeatureMap) -> "QuantizedRows":
         """The rows read through a map; with a basis the products are rounded to new steps, in units of their public
         bound.
 
@@ -132,7 +133,7 @@ class Lines(struct.Struct):
         center, scale = features.center.astype(jnp.float64), features.scale.astype(jnp.float64)
         sound = jnp.isfinite(center).all() & jnp.isfinite(scale) & (scale != 0)
         block = self.block.replace(counted=self.block.counted * sound.astype(jnp.float32))
-        moved = Lines(
+        moved = QuantizedRows(
             block,
             self.offset + jnp.where(sound, center, 0.0) / self.unit,
             self.unit * jnp.where(sound, scale, 1.0),
@@ -148,13 +149,13 @@ class Lines(struct.Struct):
         reach = jnp.maximum(2.0**self.bits - self.shift, self.shift - self.lowest)
         return jnp.max(reach @ jnp.abs(weights)) * jnp.abs(self.unit) * (1.0 + SLACK)
 
-    def rounded(self, values: jax.Array, largest: jax.Array) -> "Lines":
+    def rounded(self, values: jax.Array, largest: jax.Array) -> "QuantizedRows":
         """The same rows with values f64[n, m] in place of theirs, rounded to steps of `largest` f64[], public."""
-        bits = line_bits(values.shape[-1])
+        bits = feature_bits(values.shape[-1])
         unit = jnp.where(largest > 0, largest, 1.0) * 2.0**-bits
         steps = jnp.clip(_finite(jnp.rint(values / unit)), -(2.0**bits), 2.0**bits)
         block = Block.of(steps.astype(jnp.float32), self.block.y, self.block.counted)
-        return Lines(block, jnp.zeros(values.shape[-1]), unit, jnp.asarray(-(2.0**bits)))
+        return QuantizedRows(block, jnp.zeros(values.shape[-1]), unit, jnp.asarray(-(2.0**bits)))
 
     def dot(self, weights: jax.Array, constant: jax.Array) -> jax.Array:
         """values @ weights + constant: f64[n] from weights f[k] and f[], f64[n, m] from f[k, m] and f[m].
@@ -179,23 +180,23 @@ class Lines(struct.Struct):
         squares = self.block.squares - 2.0 * (self.steps @ shift) + shift @ shift
         return jnp.sqrt(squares * jnp.square(self.unit) + constant**2)
 
-    def weighted_sum(self, coefficients: Whole) -> Whole:
+    def weighted_sum(self, coefficients: Quantized) -> Quantized:
         """The sum of rows times coefficients [n] or [n, m]: [k] or [k, m]."""
         counted = self._counted(coefficients)
         sums = self.steps.T @ counted - jnp.multiply.outer(self.shift, counted.sum(0))
-        return Whole(sums, self.unit * coefficients.unit)
+        return Quantized(sums, self.unit * coefficients.unit)
 
-    def sum(self, numbers: Whole) -> Whole:
+    def sum(self, numbers: Quantized) -> Quantized:
         """The sum [m] or [] of numbers [n, m] or [n] over the rows that count."""
-        return Whole(self._counted(numbers).sum(0), numbers.unit)
+        return Quantized(self._counted(numbers).sum(0), numbers.unit)
 
-    def _counted(self, numbers: Whole) -> jax.Array:
+    def _counted(self, numbers: Quantized) -> jax.Array:
         counted = self.block.counted.astype(jnp.float64)
         return weighed(numbers.steps, jnp.expand_dims(counted, tuple(range(1, numbers.steps.ndim))))
 
 
 def weighed(steps: jax.Array, counted: jax.Array) -> jax.Array:
-    """Whole numbers f64[...] times the weight of their row f64[...], in [0, 1], rounded to whole numbers.
+    """Quantized numbers f64[...] times the weight of their row f64[...], in [0, 1], rounded to whole numbers.
 
     None grows: |steps| counted is at most the whole number |steps|, and so is its rounded value. Hence no part of a row
     is longer than before. Rows that count in full are unchanged.
@@ -207,13 +208,13 @@ def _finite(values: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(values), values, 0.0)
 
 
-def raw_lines(x: jax.Array, y: jax.Array, mask: jax.Array) -> Lines:
+def quantize(x: jax.Array, y: jax.Array, mask: jax.Array) -> QuantizedRows:
     """Rows f32[n, d] in [0, 1], targets f32[n] and mask f32[n] in stacked blocks, the last filled up with null rows.
 
     Features are clipped to [0, 1], where declared bounds put them, and rounded to steps of 2^-bits. A row with a value
     that is not finite is a null row, and one with a positive weight counts once.
     """
-    bits, (count, size) = line_bits(x.shape[1]), x.shape
+    bits, (count, size) = feature_bits(x.shape[1]), x.shape
     valid = jnp.isfinite(x).all(-1) & jnp.isfinite(y) & (mask > 0)
     steps = jnp.where(valid[:, None], jnp.rint(jnp.clip(x, 0.0, 1.0) * 2.0**bits), 0.0)
     blocks = max(1, -(-count // BLOCK))
@@ -224,11 +225,11 @@ def raw_lines(x: jax.Array, y: jax.Array, mask: jax.Array) -> Lines:
         jnp.pad(valid, (0, short)).reshape(blocks, BLOCK).astype(jnp.float32),
     )
     with jax.enable_x64(True):
-        return Lines(block, jnp.zeros(size, jnp.float64), jnp.asarray(2.0**-bits, jnp.float64), jnp.zeros(()))
+        return QuantizedRows(block, jnp.zeros(size, jnp.float64), jnp.asarray(2.0**-bits, jnp.float64), jnp.zeros(()))
 
 
-def picked(lines: Lines, indices: jax.Array, mask: jax.Array) -> Lines:
-    """The lines of these indices i32[m] in stacked blocks of their own; null rows where mask f32[m] is 0."""
+def picked(rows: QuantizedRows, indices: jax.Array, mask: jax.Array) -> QuantizedRows:
+    """The rows of these indices i32[m] in stacked blocks of their own; null rows where mask f32[m] is 0."""
     short = -len(indices) % BLOCK
     indices, mask = jnp.pad(indices, (0, short)), jnp.pad(mask, (0, short))
     blocks = len(indices) // BLOCK
@@ -237,20 +238,22 @@ def picked(lines: Lines, indices: jax.Array, mask: jax.Array) -> Lines:
         flat = leaf.reshape(-1, *leaf.shape[2:])
         return flat[indices].reshape(blocks, BLOCK, *leaf.shape[2:])
 
-    block = jax.tree.map(pick, lines.block)
-    return lines.replace(block=block.replace(counted=block.counted * mask.reshape(blocks, BLOCK)))
+    block = jax.tree.map(pick, rows.block)
+    return rows.replace(block=block.replace(counted=block.counted * mask.reshape(blocks, BLOCK)))
 
 
-def mapped(lines: Lines, features: FeatureMap) -> Lines:
+def mapped(rows: QuantizedRows, features: FeatureMap) -> QuantizedRows:
     """Stacked blocks read through a map, block by block."""
     if features.basis is None:
-        return lines.map(features)
-    public = lines.replace(block=jax.tree.map(lambda leaf: leaf[0], lines.block)).map(features)
-    blocks = jax.lax.map(lambda block: lines.replace(block=block).map(features).block, lines.block)
+        return rows.map(features)
+    public = rows.replace(block=jax.tree.map(lambda leaf: leaf[0], rows.block)).map(features)
+    blocks = jax.lax.map(lambda block: rows.replace(block=block).map(features).block, rows.block)
     return public.replace(block=blocks)
 
 
-def coefficients(vectors: jax.Array, norms: jax.Array, factor: jax.Array, largest: jax.Array, unit: jax.Array) -> Whole:
+def coefficients(
+    vectors: jax.Array, norms: jax.Array, factor: jax.Array, largest: jax.Array, unit: jax.Array
+) -> Quantized:
     """Every row's vector times its factor in whole units, of L2 norm at most (1 + MARGIN) `largest`.
 
     Rounding to the nearest unit lengthens a vector of m numbers by at most sqrt(m) / 2 units. Where that and the
@@ -273,23 +276,23 @@ def room(largest: jax.Array, rounded: jax.Array) -> jax.Array:
     return jnp.maximum(largest * (1.0 + MARGIN - SLACK) - rounded, 0.0)
 
 
-def numbers(values: jax.Array, unit: jax.Array) -> Whole:
+def numbers(values: jax.Array, unit: jax.Array) -> Quantized:
     """Values f64[...] in whole units, at most 2^20 of them; one that is not finite counts as 0."""
     most = 2.0**COEFFICIENT_BITS
-    return Whole(jnp.clip(_finite(jnp.rint(values / unit)), -most, most), unit)
+    return Quantized(jnp.clip(_finite(jnp.rint(values / unit)), -most, most), unit)
 
 
-def joined(*parts: Whole) -> Whole:
+def joined(*parts: Quantized) -> Quantized:
     """Sums of any shapes as one vector."""
     steps = [jnp.ravel(part.steps) for part in parts]
     units = [jnp.ravel(jnp.broadcast_to(part.unit, part.steps.shape)) for part in parts]
-    return Whole(jnp.concatenate(steps), jnp.concatenate(units))
+    return Quantized(jnp.concatenate(steps), jnp.concatenate(units))
 
 
-def row_by_row(function: Callable[[jax.Array, jax.Array], jax.Array], lines: Lines) -> jax.Array:
+def row_by_row(function: Callable[[jax.Array, jax.Array], jax.Array], rows: QuantizedRows) -> jax.Array:
     """function(x f32[1, k], y f32[1]) of one row at a time, stacked: slow, but independent of the other rows."""
-    x = lines.values().astype(jnp.float32)
-    return jax.lax.map(lambda row: function(row[0][None, :], row[1][None]), (x, lines.block.y))
+    x = rows.values().astype(jnp.float32)
+    return jax.lax.map(lambda row: function(row[0][None, :], row[1][None]), (x, rows.block.y))
 
 
 @struct.dataclass
@@ -312,7 +315,7 @@ class ExactSum:
         zero = jnp.zeros(size, jnp.float64)
         return ExactSum(zero, zero, jnp.ones(size, jnp.float64))
 
-    def plus(self, block: Whole) -> "ExactSum":
+    def plus(self, block: Quantized) -> "ExactSum":
         """This sum plus a block's sum [k], which has the same unit."""
         high = jnp.floor(block.steps * 2.0**-32)
         unit = jnp.broadcast_to(block.unit, block.steps.shape)

@@ -21,7 +21,7 @@ from randomgen import ChaCha
 from l2p.base import struct
 from l2p.base.compiled import as_one
 from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs, Sampler
-from l2p.task.exact_sums import MARGIN, ExactSum, Whole, value_of
+from l2p.task.exact_sums import MARGIN, ExactSum, Quantized, value_of
 
 #: Steps of the release grid per unit of a query's bound on one row's contribution.
 GRID_STEPS = 2.0**20
@@ -260,7 +260,7 @@ class HostNoise(Noise):
 def _noised(aggregate: ExactSum, scale: jax.Array, standard: jax.Array) -> jax.Array:
     """An exact sum plus standard noise f64[k] times the scale, in whole steps of a public grid."""
     steps = scale.astype(jnp.float64) * (1.0 + MARGIN) / jnp.abs(aggregate.unit)
-    noised = aggregate.plus(Whole(jnp.rint(steps * standard), aggregate.unit))
+    noised = aggregate.plus(Quantized(jnp.rint(steps * standard), aggregate.unit))
     coarse = jnp.ldexp(1.0, jnp.maximum(jnp.ceil(jnp.log2(steps / GRID_STEPS)), 0.0).astype(jnp.int32))
     return jnp.rint(noised.steps / coarse) * coarse * noised.unit
 

@@ -15,7 +15,7 @@ from l2p.privacy.cap.spending import Spending
 from l2p.privacy.cost.sampling import FullBatch, Poisson
 from l2p.queries import ClippedGradient
 from l2p.queries.descent import Descent
-from l2p.task.exact_sums import ExactSum, mapped, raw_lines
+from l2p.task.exact_sums import ExactSum, mapped, quantize
 from l2p.task.feature_map import Basis, FeatureMap
 from l2p.task.noise import Batch, BatchDraw, Draw, HostNoise, KeyNoise
 from l2p.task.rows import Rows
@@ -55,7 +55,7 @@ class Elsewhere(RemoteRows):
 
 def readers(view=None):
     with jax.enable_x64(True):
-        lines = raw_lines(ON_DEVICE.x, ON_DEVICE.y, ON_DEVICE.mask)
+        lines = quantize(ON_DEVICE.x, ON_DEVICE.y, ON_DEVICE.mask)
         lines = lines if view is None else mapped(lines, view)
     return [InMemory(ON_DEVICE, lines), Streamed(ArraySource(ROWS, 16), view), Remote(Elsewhere(), view)]
 

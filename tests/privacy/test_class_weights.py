@@ -42,7 +42,7 @@ from l2p.release.planned_run import plan_run
 from l2p.tables.schema import Number, Schema, Target, Unit
 from l2p.tables.schema.columns import Value
 from l2p.tables.schema.declaring import declared
-from l2p.task.exact_sums import MARGIN, ExactSum, picked, raw_lines
+from l2p.task.exact_sums import MARGIN, ExactSum, picked, quantize
 from l2p.task.feature_map import FeatureMap
 from l2p.task.noise import HostNoise, KeyNoise
 from l2p.task.rows import Rows
@@ -294,7 +294,7 @@ def test_a_release_weighs_rows_in_memory_and_in_a_stream_alike():
 def test_a_drawn_batch_is_weighed_by_the_classes_of_its_own_rows():
     rows = jax.tree.map(jnp.asarray, encoded(TABLE))
     with jax.enable_x64(True):
-        lines = raw_lines(rows.x, rows.y, rows.mask)
+        lines = quantize(rows.x, rows.y, rows.mask)
         drawn = picked(lines, jnp.array([4, 1, 0]), jnp.array([1.0, 1.0, 0.0]))
         total = jax.jit(add_quantized)(WEIGHED["loss"], drawn, ExactSum.empty(2), SHARES).steps
     expected = in_units(WEIGHED["loss"], everything()[0], SHARES)[0][-len(ALONE) :]

@@ -24,7 +24,7 @@ from l2p.queries import (
     TargetSum,
 )
 from l2p.queries.selection import Selection
-from l2p.task.exact_sums import ExactSum, Whole
+from l2p.task.exact_sums import ExactSum, Quantized
 from l2p.task.noise import Draw, Entropy, HostNoise, KeyNoise
 from tests.queries.conformance import (
     ADDITIVE,
@@ -132,7 +132,7 @@ def test_exact_sums_of_any_number_of_blocks_lose_no_unit():
     most = 2.0**53
     with jax.enable_x64(True):
         total = ExactSum.empty(2)
-        plus = jax.jit(lambda total, steps: total.plus(Whole(steps, jnp.ones(()))))
+        plus = jax.jit(lambda total, steps: total.plus(Quantized(steps, jnp.ones(()))))
         for sign in (1, 1, 1, -1, 1, 1):
             total = plus(total, jnp.array([sign * most, sign * (most - 1)]))
         steps, _ = in_units(total)

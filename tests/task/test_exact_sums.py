@@ -38,7 +38,7 @@ from l2p.queries import (
 )
 from l2p.run.protector import Protector
 from l2p.task import exact_sums
-from l2p.task.exact_sums import BLOCK, MARGIN, Block, ExactSum, Lines, line_bits, raw_lines
+from l2p.task.exact_sums import BLOCK, MARGIN, Block, ExactSum, QuantizedRows, feature_bits, quantize
 from l2p.task.feature_map import Basis, FeatureMap
 from l2p.task.rows import Rows
 
@@ -154,11 +154,11 @@ def table(count, size=D, seed=0, equal=False):
     return tuple(np.asarray(leaf, np.float32) for leaf in (x, y, mask))
 
 
-_raw = jax.jit(raw_lines)
+_raw = jax.jit(quantize)
 _add = jax.jit(add_quantized)
 
 
-def lines_of(x, y, mask, blocks=3):
+def stacked(x, y, mask, blocks=3):
     """Blocks as a release makes them, followed by null ones, so that tests compile for one number of blocks."""
     with jax.enable_x64(True):
         lines = _raw(jnp.asarray(x), jnp.asarray(y), jnp.asarray(mask))
@@ -178,18 +178,18 @@ def summed(query, lines):
 
 
 def total(query, rows):
-    return units(summed(query, lines_of(*rows)))
+    return units(summed(query, stacked(*rows)))
 
 
 @functools.cache
 def prefixes():
     rows = table(max(COUNTS))
-    return {count: lines_of(*(leaf[:count] for leaf in rows)) for count in {*COUNTS, *(n - 1 for n in COUNTS if n > 1)}}
+    return {count: stacked(*(leaf[:count] for leaf in rows)) for count in {*COUNTS, *(n - 1 for n in COUNTS if n > 1)}}
 
 
 @functools.cache
 def alone(place):
-    return lines_of(*(leaf[place : place + 1] for leaf in table(max(COUNTS))))
+    return stacked(*(leaf[place : place + 1] for leaf in table(max(COUNTS))))
 
 
 @pytest.mark.slow(but=["correct by square", "least eigenvalue"])
@@ -211,7 +211,7 @@ def test_a_row_adds_the_same_at_any_place_and_within_its_bound(name):
     whole = total(query, (x, y, np.ones_like(mask)))
     for place in PLACES:
         without = total(query, (x, y, (np.arange(5000) != place).astype(np.float32)))
-        one = summed(query, lines_of(x[place : place + 1], y[place : place + 1], np.ones(1, np.float32)))
+        one = summed(query, stacked(x[place : place + 1], y[place : place + 1], np.ones(1, np.float32)))
         assert np.array_equal(whole - without, units(one)), place
         assert np.linalg.norm(units(one) * np.asarray(one.unit)) <= length_bound(query) * (1 + MARGIN)
     order = np.random.default_rng(2).permutation(5000)
@@ -253,7 +253,7 @@ def test_a_row_adds_the_same_with_any_number_of_features(size):
 # ---------------------------------------------------------------------------- against exact arithmetic, by fractions
 def exact_dot(steps, shift, unit, weights, constant):
     """The sum that `Lines.dot` specifies, of weights rounded to whole units, in exact fractions."""
-    bits = 52 - (line_bits(len(weights)) + 1) - math.ceil(math.log2(len(weights)))
+    bits = 52 - (feature_bits(len(weights)) + 1) - math.ceil(math.log2(len(weights)))
     scaled = [float(weight) * float(unit) for weight in np.asarray(weights, float)]
     step = max(max(map(abs, scaled)) * 2.0**-bits, abs(float(constant)) * 2.0**-52)
     whole = [Fraction(float(np.rint(weight / step))) for weight in scaled]
@@ -271,9 +271,9 @@ def test_margins_are_those_of_exact_arithmetic(scale):
     weights[1] = -weights[0]  # cancels on rows that are equal there
     x[:, 1] = x[:, 0]
     with jax.enable_x64(True):
-        lines = lines_of(x, y, mask).map(moved(D))
+        lines = stacked(x, y, mask).map(moved(D))
         first = lines.replace(block=jax.tree.map(lambda leaf: leaf[0], lines.block))
-        found = np.asarray(jax.jit(Lines.dot)(first, f32(weights), jnp.asarray(constant)))[:40]
+        found = np.asarray(jax.jit(QuantizedRows.dot)(first, f32(weights), jnp.asarray(constant)))[:40]
         steps, shift, unit = np.asarray(first.steps)[:40], np.asarray(first.shift), float(first.unit)
     exact = [exact_dot(line, shift, unit, np.float32(weights), constant) for line in steps]
     assert np.array_equal(found, exact)
@@ -285,9 +285,9 @@ def test_margins_are_those_of_exact_arithmetic(scale):
 
 def hinge_gradient(x, y, params):
     """A hinge gradient's sign, by exact arithmetic on rounded features: -(2 y - 1) where (2 y - 1) margin < 1."""
-    steps = np.rint(np.float32(x) * 2.0 ** line_bits(D))
+    steps = np.rint(np.float32(x) * 2.0 ** feature_bits(D))
     constant = INTERCEPT_COLUMN * float(params[-1])
-    margin = exact_dot(steps, np.zeros(D), 2.0 ** -line_bits(D), np.float32(params[:-1]), constant)
+    margin = exact_dot(steps, np.zeros(D), 2.0 ** -feature_bits(D), np.float32(params[:-1]), constant)
     sign = 2 * y - 1
     return -sign if sign * margin < 1 else 0
 
@@ -361,7 +361,7 @@ def test_float32_contributions_in_a_block_that_follows_the_table_are_caught():
 
 @pytest.mark.slow
 def test_rows_mapped_outside_the_block_are_caught():
-    size, bits = 128, line_bits(128)
+    size, bits = 128, feature_bits(128)
     forward = f32(np.random.default_rng(0).normal(size=(size, size)))
     features = moved(size, Basis(forward, jnp.linalg.inv(forward)))
     query, apply = gradient("logistic", None, size), jax.jit(features.apply)
@@ -369,16 +369,16 @@ def test_rows_mapped_outside_the_block_are_caught():
     def mapped_before(x, y, mask):
         mapped, unit = np.asarray(apply(x)), 2.0 ** (5 - bits)
         with jax.enable_x64(True):
-            empty = lines_of(np.zeros_like(mapped), y, mask)
+            empty = stacked(np.zeros_like(mapped), y, mask)
             steps = np.zeros((3 * BLOCK, size), np.float32)
             steps[: len(y)] = np.rint(mapped / unit)
             block = Block.of(jnp.asarray(steps.reshape(3, BLOCK, size)), empty.block.y, empty.block.counted)
             public = jnp.zeros(size), jnp.asarray(unit), jnp.asarray(-(2.0**bits))
-            return units(summed(query, Lines(block, *public)))
+            return units(summed(query, QuantizedRows(block, *public)))
 
     def mapped_within(x, y, mask):
         with jax.enable_x64(True):
-            return units(summed(query, exact_sums.mapped(lines_of(x, y, mask), features)))
+            return units(summed(query, exact_sums.mapped(stacked(x, y, mask), features)))
 
     tables = [table(count, size, seed=count) for count in range(2, 12)]
     assert any(is_broken(mapped_before, rows) for rows in tables)
@@ -396,7 +396,7 @@ def test_a_kink_met_by_rounded_margins_is_caught():
 def test_blocks_have_one_size_whatever_the_table_s_and_one_that_follows_it_is_caught(monkeypatch):
     def shape(count):
         with jax.enable_x64(True):
-            return raw_lines(*(jnp.asarray(leaf) for leaf in table(count))).block.y.shape
+            return quantize(*(jnp.asarray(leaf) for leaf in table(count))).block.y.shape
 
     assert [shape(count) for count in (1, 100, 2048, 2049)] == [(1, 2048), (1, 2048), (1, 2048), (2, 2048)]
     assert BLOCK == 2048
@@ -445,7 +445,7 @@ def test_rows_in_memory_and_rows_that_stream_sum_up_to_the_same_units():
     query, rows = gradient("logistic"), table(5000, seed=6)
     view = moved(D, square_basis(D))
     with jax.enable_x64(True):
-        here = exact_sums.mapped(lines_of(*rows), view)
+        here = exact_sums.mapped(stacked(*rows), view)
         streamed = [
             units(exact_sum(query, Rows(*(jnp.asarray(leaf[at : at + 777]) for leaf in rows)), view))
             for at in range(0, 5000, 777)
