@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from l2p.base.errors import InputError
 from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, coefficients, row_by_row, weighed
 from l2p.task.feature_map import FeatureMap
-from l2p.task.rows import Rows, in_blocks
+from l2p.task.rows import Rows, sum_in_blocks
 
 #: Value of the constant column that carries the intercept. At 1/2 it adds
 #: little to a row's norm, so per-row clipping leaves more of the features.
@@ -247,16 +247,15 @@ class Model(abc.ABC):
         closed form never form them.
         """
 
-        def add(total: jax.Array, block: Rows) -> tuple[jax.Array, None]:
-            gradients = self.gradients(params, features.apply(block.x), block.y)
+        def add(block: Rows) -> jax.Array:
+            gradients = self.gradients(params, jnp.asarray(features.apply(block.x)), block.y)
             squares = jnp.square(gradients).sum(-1)
             finite = jnp.isfinite(squares)
             norms = safe_sqrt(jnp.where(finite, squares, 0.0))
             weight = jnp.where(finite, block.mask * factor(norms), 0.0)
-            return total + weight @ jnp.where(finite[:, None], gradients, 0.0), None
+            return weight @ jnp.where(finite[:, None], gradients, 0.0)
 
-        blocks = in_blocks(rows, max(1, GRADIENT_FLOATS // params.shape[0]))
-        return jax.lax.scan(add, jnp.zeros_like(params), blocks)[0]
+        return sum_in_blocks(add, rows, max(1, GRADIENT_FLOATS // params.shape[0]))
 
     def clipped_gradient_sum(
         self, params: Float[Array, " params"], rows: Rows, features: FeatureMap, clip_norm: Float[Array, ""]

@@ -11,7 +11,7 @@ import numpy as np
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt, softplus
 from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, joined, numbers, room
 from l2p.task.feature_map import FeatureMap
-from l2p.task.rows import Rows
+from l2p.task.rows import Rows, sum_in_blocks
 
 #: The hidden layer's weights are its params times this. Both layers share one clipping norm and one step size; with
 #: this scale their gradients have about the same norm (0.45 and 0.58 at the start on IPUMS-BR).
@@ -117,26 +117,26 @@ class MLP(Model):
         """In two passes over the table, by ghost norms (Goodfellow 2015): a layer's gradient is the outer product of
         its input and the loss's derivative in its output, so its norm is the product of their norms."""
         weights, output = self._layers(self.params_for_raw_rows(params, features))
-        units = self.hidden(weights, rows.x)
-        margin = units @ output[:-1] + INTERCEPT_COLUMN * output[-1]
-        residual = jax.nn.sigmoid(margin) - rows.y
-        inner = 0.5 * HIDDEN_SCALE * residual[:, None] * (1.0 - jnp.square(units)) * output[None, :-1]
-        squares = rows.squared_norms(features)
-        finite = jnp.isfinite(residual) & jnp.isfinite(inner).all(-1) & jnp.isfinite(squares)
-        units, inner = jnp.where(finite[:, None], units, 0.0), jnp.where(finite[:, None], inner, 0.0)
-        residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
-        before = jnp.square(inner).sum(-1) * (squares + INTERCEPT_COLUMN**2)
-        after = jnp.square(residual) * (jnp.square(units).sum(-1) + INTERCEPT_COLUMN**2)
-        weight = rows.mask * factor(safe_sqrt(before + after))
-        inner, residual = weight[:, None] * inner, weight * residual
-        return jnp.concatenate(
-            [
-                features.weighted_sum(rows.x, inner).T.ravel(),
-                INTERCEPT_COLUMN * inner.sum(0),
-                residual @ units,
-                INTERCEPT_COLUMN * residual.sum()[None],
-            ]
-        )
+
+        def add(block: Rows) -> jax.Array:
+            # Units first, [h, n]: operations over rows then run along memory.
+            entering = weights[:-1].T @ block.x.T + INTERCEPT_COLUMN * weights[-1][:, None]
+            units = jnp.tanh(0.5 * HIDDEN_SCALE * entering)
+            residual = jax.nn.sigmoid(output[:-1] @ units + INTERCEPT_COLUMN * output[-1]) - block.y
+            inner = 0.5 * HIDDEN_SCALE * residual * (1.0 - jnp.square(units)) * output[:-1, None]
+            squares = block.squared_norms(features)
+            finite = jnp.isfinite(residual) & jnp.isfinite(inner).all(0) & jnp.isfinite(squares)
+            units, inner = jnp.where(finite, units, 0.0), jnp.where(finite, inner, 0.0)
+            residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
+            before = jnp.square(inner).sum(0) * (squares + INTERCEPT_COLUMN**2)
+            after = jnp.square(residual) * (jnp.square(units).sum(0) + INTERCEPT_COLUMN**2)
+            weight = block.mask * factor(safe_sqrt(before + after))
+            inner, residual = weight * inner, weight * residual
+            biases, bias = INTERCEPT_COLUMN * inner.sum(-1), INTERCEPT_COLUMN * residual.sum()[None]
+            return jnp.concatenate([features.weighted_sum(block.x, inner).T.ravel(), biases, units @ residual, bias])
+
+        # Lengths of all rows first: they are the same at every step.
+        return sum_in_blocks(add, rows.replace(squares=rows.squared_norms(features)))
 
     def _exact_units(self, weights: jax.Array, rows: QuantizedRows) -> QuantizedRows:
         """The hidden units of a block's rows, as rows of h features."""

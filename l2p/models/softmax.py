@@ -12,7 +12,7 @@ import numpy as np
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt
 from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, coefficients, joined, numbers
 from l2p.task.feature_map import FeatureMap
-from l2p.task.rows import Rows
+from l2p.task.rows import Rows, sum_in_blocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,16 +109,24 @@ class Softmax(Model):
         return jax.nn.softmax(self.margins(params, x), axis=-1)
 
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
-        """In two passes over the table: a gradient is the outer product of (mapped row, intercept column) and the
+        """In two passes over a block of rows: a gradient is the outer product of (mapped row, intercept column) and the
         residuals, so its norm is the product of their norms."""
-        residuals = self.residuals(self.margins(self.params_for_raw_rows(params, features), rows.x), rows.y)
-        squares = rows.squared_norms(features)
-        finite = jnp.isfinite(residuals).all(-1) & jnp.isfinite(squares)
-        residuals, squares = jnp.where(finite[:, None], residuals, 0.0), jnp.where(finite, squares, 0.0)
-        norms = safe_sqrt(jnp.square(residuals).sum(-1)) * jnp.sqrt(squares + INTERCEPT_COLUMN**2)
-        weights = (rows.mask * factor(norms))[:, None] * residuals
-        total = features.weighted_sum(rows.x, weights).T
-        return jnp.concatenate([total, INTERCEPT_COLUMN * weights.sum(0)[None, :]]).ravel()
+        matrix = self._matrix(self.params_for_raw_rows(params, features))
+
+        def add(block: Rows) -> jax.Array:
+            # Classes first, [K, n]: operations over rows then run along memory.
+            margins = matrix[:-1].T @ block.x.T + INTERCEPT_COLUMN * matrix[-1][:, None]
+            residuals = jax.nn.softmax(margins, axis=0) - self._of(block.y).T
+            squares = block.squared_norms(features)
+            finite = jnp.isfinite(residuals).all(0) & jnp.isfinite(squares)
+            residuals, squares = jnp.where(finite, residuals, 0.0), jnp.where(finite, squares, 0.0)
+            norms = safe_sqrt(jnp.square(residuals).sum(0)) * jnp.sqrt(squares + INTERCEPT_COLUMN**2)
+            weights = block.mask * factor(norms) * residuals
+            total = features.weighted_sum(block.x, weights).T
+            return jnp.concatenate([total, INTERCEPT_COLUMN * weights.sum(-1)[None, :]]).ravel()
+
+        # Lengths of all rows first: they are the same at every step.
+        return sum_in_blocks(add, rows.replace(squares=rows.squared_norms(features)))
 
     def exact_margins(self, params: jax.Array, rows: QuantizedRows) -> jax.Array:
         """Margins of a block's rows, exact at rounded params: f32[p] -> f64[n, K], f32[k, p] -> f64[n, k, K]."""

@@ -89,13 +89,13 @@ class InMemory(Reader):
         return add_quantized(query, quantized, ExactSum.empty(query.empty().shape[0]), weights)
 
     def whole(self, query: Query, exact: bool) -> Rows:
-        rows = self.rows
+        rows = self.rows.replace(x=jnp.asarray(self.rows.x))
         return Rows(*(leaf.astype(jnp.float64) for leaf in (rows.x, rows.y, rows.mask > 0))) if exact else rows
 
     def _drawn(self, batch: Batch | None) -> Rows:
         if batch is None:
             return self.rows
-        read = jax.tree.map(lambda leaf: leaf[batch.indices], self.rows)
+        read = self.rows.take(batch.indices)
         return dataclasses.replace(read, mask=read.mask * batch.mask)
 
 

@@ -21,7 +21,7 @@ from l2p.oracle import Oracle, Reader, Terms, reader_of
 from l2p.oracle.setup import Setup
 from l2p.oracle.trace import Records
 from l2p.privacy.cap.spending import Spending
-from l2p.privacy.cost.sampling import PermutationEpochs
+from l2p.privacy.cost.sampling import FullBatch, PermutationEpochs
 from l2p.run.protector import Protector, State
 from l2p.task import exact_sums
 from l2p.task.feature_map import FeatureMap
@@ -261,6 +261,8 @@ def run(
 ) -> tuple[jax.Array, Run, tuple[Records, Records], Any]:
     """A whole simulated run: (released params, final run, records of init and of the steps, observations)."""
     noise = Simulation(key)
+    if isinstance(setup.price_list.sampler, FullBatch):
+        rows = rows.for_full_passes()
     begun, first = start(protector, params, rows, setup, noise, public)
     ended, later, observations = advance(protector, begun, rows, setup, noise, protector.num_steps, public, observe)
     return protector.finish(ended.params, ended.state, setup), ended, (first, later), observations

@@ -16,6 +16,7 @@ from l2p.base import struct
 from l2p.models import Model
 from l2p.oracle.setup import Setup
 from l2p.oracle.trace import Records, trace_of
+from l2p.privacy.cost.sampling import FullBatch
 from l2p.privacy.events import Answered
 from l2p.run.protector import Protector
 from l2p.run.run import Run, Simulation, advance, start
@@ -157,9 +158,16 @@ def simulate(
     params = setups[0].model.init(rows.x.shape[1]) if start is None else jnp.asarray(start)
     params = jnp.broadcast_to(params, (len(seeds), len(setups), params.shape[-1]))
     keys = jnp.stack([noise_key(seed) for seed in seeds]) if keys is None else keys
+    # Several budgets share their rows in products of matrices, which are fastest row by row.
+    full_passes = len(setups) == 1 and isinstance(setups[0].price_list.sampler, FullBatch)
     groups = [
         _simulate_group(
-            protector, setup, params[part], _stacked(divide or split, rows, seeds[part]), keys[part], observe
+            protector,
+            setup,
+            params[part],
+            _stacked(divide or split, rows, seeds[part], full_passes),
+            keys[part],
+            observe,
         )
         for part in (slice(i, i + size) for i in range(0, len(seeds), size))
     ]
@@ -195,10 +203,12 @@ def _simulate_group(
     return Outcome(params, steps, first, later, observations)
 
 
-def _stacked(divide: Divide, rows: Rows, seeds: Sequence[int]) -> tuple[Rows, Rows | None]:
+def _stacked(divide: Divide, rows: Rows, seeds: Sequence[int], full_passes: bool) -> tuple[Rows, Rows | None]:
     """Private and public rows of several seeds, leaves [S, ...]."""
     tasks = [divide(rows, seed) for seed in seeds]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *((task.private, task.public) for task in tasks))
+    private = [task.private.for_full_passes() if full_passes else task.private for task in tasks]
+    public = [task.public for task in tasks]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(private, public, strict=True))
 
 
 def _pad(tree: Any, num_steps: int, **mode: Any) -> Any:

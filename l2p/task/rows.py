@@ -1,13 +1,18 @@
 """Rows in memory: scaled, masked, mapped, cut into blocks."""
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.base.compiled import as_one
-from l2p.task.feature_map import FeatureMap
+from l2p.task.by_feature import ByFeature
+from l2p.task.feature_map import FeatureMap, Features, squared_lengths
+
+#: Rows of a block whose products with several vectors of weights stay in a core's cache.
+BLOCK = 2048
 
 
 @struct.dataclass
@@ -15,14 +20,14 @@ class Rows(struct.Struct):
     """A block of rows.
 
     Attributes:
-      x: f32[n, d], features scaled to [0, 1] by declared bounds.
+      x: f32[n, d], features scaled to [0, 1] by declared bounds; feature by feature where they are read many times.
       y: f32[n], targets: classes 0 to K - 1, or values scaled to [0, 1] by declared bounds.
       mask: f32[n], 1 for a row, 0 for a null row (padding, or an invalid row counted as null). Simulations on
         public rows may use other weights: a weight of w stands for w copies of the row.
       squares: f32[n], the squared norms of rows that have been mapped, or None.
     """
 
-    x: jax.Array
+    x: Features
     y: jax.Array
     mask: jax.Array
     squares: jax.Array | None = None
@@ -32,6 +37,15 @@ class Rows(struct.Struct):
         map is the identity (`FeatureMap.remaining_map`)."""
         return features.squared_norms(self.x) if self.squares is None else self.squares
 
+    def for_full_passes(self) -> "Rows":
+        """The rows for a run that reads all of them at each step: feature by feature, unless a cache holds them."""
+        return self.replace(x=ByFeature.of(self.x)) if self.x.shape[-2] >= BLOCK else self
+
+    def take(self, indices: jax.Array) -> "Rows":
+        """The rows of these indices i32[m]."""
+        x = self.x.take(indices) if isinstance(self.x, ByFeature) else self.x[indices]
+        return Rows(x, *jax.tree.map(lambda leaf: leaf[indices], (self.y, self.mask, self.squares)))
+
     def __repr__(self) -> str:
         # Errors and tracebacks print it, and must show neither rows nor their number.
         return "Rows(not shown)"
@@ -40,8 +54,9 @@ class Rows(struct.Struct):
 @as_one
 def null_invalid(rows: Rows) -> Rows:
     """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
-    valid = jnp.isfinite(rows.x).all(-1) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
-    return Rows(jnp.where(valid[:, None], rows.x, 0.0), jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))
+    valid = jnp.isfinite(rows.x.T).all(0) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
+    x = rows.x.where(valid) if isinstance(rows.x, ByFeature) else jnp.where(valid[:, None], rows.x, 0.0)
+    return Rows(x, jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))
 
 
 def mapped(rows: Rows, view: FeatureMap) -> Rows:
@@ -58,7 +73,7 @@ def mapped_as_constants(rows: Rows, view: FeatureMap) -> tuple[Rows, FeatureMap]
     """
     mapped_rows = mapped(rows, view)
     constant = dataclasses.replace(
-        mapped_rows, x=jax.lax.stop_gradient(mapped_rows.x), squares=jnp.square(mapped_rows.x).sum(-1)
+        mapped_rows, x=jax.lax.stop_gradient(mapped_rows.x), squares=squared_lengths(mapped_rows.x)
     )
     return constant, view.remaining_map()
 
@@ -78,3 +93,28 @@ def in_blocks(rows: Rows, block: int) -> Rows:
         return padded.reshape(count, block, *leaf.shape[1:])
 
     return jax.tree.map(split, rows)
+
+
+def sum_in_blocks(function: Callable[[Rows], jax.Array], rows: Rows, block: int = BLOCK) -> jax.Array:
+    """The sum of `function(part)` f[k] over parts of at most `block` rows, one after the other.
+
+    >>> rows = Rows(jnp.ones((5, 2)), jnp.ones(5), jnp.arange(5.0))
+    >>> print(sum_in_blocks(lambda part: part.mask @ part.x, rows, 2))
+    [10. 10.]
+    """
+    count = rows.y.shape[0] // block
+    if count == 0 or rows.y.shape[0] == block:
+        return function(rows)
+
+    def part(start: jax.Array | int, size: int) -> Rows:
+        cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size)  # noqa: E731
+        x = rows.x.part(start, size) if isinstance(rows.x, ByFeature) else cut(rows.x)
+        return Rows(x, *jax.tree.map(cut, (rows.y, rows.mask, rows.squares)))
+
+    def add(total: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
+        return total + function(part(start, block)), None
+
+    shape = jax.eval_shape(function, part(0, block))
+    total, _ = jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), block * jnp.arange(count))
+    short = rows.y.shape[0] - count * block
+    return total + function(part(count * block, short)) if short else total
