@@ -145,8 +145,8 @@ WITHOUT_PROJECTION = "adamix, no projection"
 def all_methods(source: str) -> dict[str, Make]:
     """Each by its name."""
     learned = [name.replace(":", "-no-digits:") for name in LEARNED] if source == "digits" else LEARNED
-    found = {name: shipped(name, source) for name in (*NAMES, *learned)}
-    return found | {WITHOUT_PROJECTION: without_projection}
+    methods = {name: shipped(name, source) for name in (*NAMES, *learned)}
+    return methods | {WITHOUT_PROJECTION: without_projection}
 
 
 def faster(protector: Protector, factor: float) -> Protector:
@@ -162,10 +162,10 @@ def faster(protector: Protector, factor: float) -> Protector:
         moved = {**rates, "learning_rate": rates["learning_rate"] + math.log(factor)}
         return part.replace(hyperparameters=moved)
 
-    made = jax.tree.map(changed, protector, is_leaf=lambda part: isinstance(part, Optax))
+    scaled = jax.tree.map(changed, protector, is_leaf=lambda part: isinstance(part, Optax))
     if not count:
         raise TypeError(f"{type(protector).__name__} has no learning rate that is known here.")
-    return made
+    return scaled
 
 
 _run, _fit = jax.jit(run), jax.jit(fit, static_argnames=("model", "num_steps"))
@@ -201,8 +201,8 @@ def private_score(
 ) -> Score:
     """One simulated run, from `start` or from the model's own."""
     budget = Budget(epsilon, DELTA)
-    made = make(Problem(budget, str(draw.model)))
-    protector = made if factor == 1.0 else faster(made, factor)
+    plain = make(Problem(budget, str(draw.model)))
+    protector = plain if factor == 1.0 else faster(plain, factor)
     rows, public = (draw.private, draw.public) if protector.needs_public else (draw.merged, None)
     num_rows = rows.y.shape[0]
     price_list = Filter("gdp", budget).price_list()
@@ -302,7 +302,7 @@ def main(
             with out.open("w", newline="") as stream:
                 writer = csv.DictWriter(stream, list(line))
                 writer.writeheader()
-                writer.writerows({key: _rounded(value) for key, value in one.items()} for one in lines)
+                writer.writerows({key: _rounded(value) for key, value in line.items()} for line in lines)
     print(markdown(list(lines[0]), [[str(_rounded(value)) for value in line.values()] for line in lines]))
 
 

@@ -149,7 +149,7 @@ def lines(name: str, path: Path, methods: tuple[str, ...]) -> Iterator[str]:
         )
         for place, epsilon in enumerate(EPSILON):
             change = (new["loss"] - old["loss"])[:, place]
-            cells = [f"{made[score][:, place].mean():.3f}" for score in ("loss", "auc", *CELLS) for made in (old, new)]
+            cells = [f"{kind[score][:, place].mean():.3f}" for score in ("loss", "auc", *CELLS) for kind in (old, new)]
             error = change.std(ddof=1) / len(change) ** 0.5
             yield f"| {' | '.join([name, method, f'{epsilon:g}', *cells, f'{change.mean():+.4f} ({error:.4f})'])} |"
 

@@ -48,9 +48,11 @@ ROWS = np.random.default_rng(0).random((50, D))
 
 def methods():
     """The first hand-designed method of each class, by name."""
-    made = {name: method(BUDGET, num_rows=N) for name, method in HAND_DESIGNED.items()}
-    first = {type(one): name for name, one in reversed(made.items()) if type(one) in CLASSES.values()}
-    return {name: made[name] for name in (*first.values(), "noisygd", "adamix", "ngd", "pda_dpmd", "outpert")}
+    by_name = {name: method(BUDGET, num_rows=N) for name, method in HAND_DESIGNED.items()}
+    first = {
+        type(protector): name for name, protector in reversed(by_name.items()) if type(protector) in CLASSES.values()
+    }
+    return {name: by_name[name] for name in (*first.values(), "noisygd", "adamix", "ngd", "pda_dpmd", "outpert")}
 
 
 #: Names of the examples. Those with networks are made where they are used, which compiles.
@@ -64,11 +66,11 @@ def examples():
         BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper", "control_line")
     )
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
-    made = methods()
-    return made | {
-        "noisygd": made["noisygd"].with_purchases(PublicGeometry.of(ROWS, 2)),
+    by_name = methods()
+    return by_name | {
+        "noisygd": by_name["noisygd"].with_purchases(PublicGeometry.of(ROWS, 2)),
         "ngd": HAND_DESIGNED["ngd"](BUDGET, "square", N),
-        "outpert": made["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
+        "outpert": by_name["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,
         "kalman": kalman,
@@ -124,7 +126,7 @@ NODES += [{"class": ["Optax"], "fields": {}, "static": {}}, {"class": "Optax", "
 def static_values(kind):
     """Values that a static field of this type must not hold."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):  # with None, which it may hold
-        inner = next(one for one in typing.get_args(kind) if one is not types.NoneType)
+        inner = next(part for part in typing.get_args(kind) if part is not types.NoneType)
         return [value for value in static_values(inner) if value is not None]
     plain, *rules = typing.get_args(kind) if typing.get_origin(kind) is Annotated else (kind,)
     if plain is int:
@@ -154,18 +156,18 @@ def array_values(array):
 
 def changed(structure, path, **fields):
     """A copy of the structure with some fields of the part at `path` changed: `static__name` or `fields__name`."""
-    made = copy.deepcopy(structure)
-    part = functools.reduce(lambda node, key: node[key], path, made)
+    copied = copy.deepcopy(structure)
+    part = functools.reduce(lambda node, key: node[key], path, copied)
     for name, value in fields.items():
         place, _, field = name.partition("__")
         part[place][field] = value
-    return made
+    return copied
 
 
 def test_the_examples_have_every_class_that_a_checkpoint_may_name():
     assert examples().keys() == set(NAMES)
-    found = {part["class"] for name in NAMES for part, _ in parts(encoded(name)[0])}
-    assert found == set(CLASSES)
+    classes = {part["class"] for name in NAMES for part, _ in parts(encoded(name)[0])}
+    assert classes == set(CLASSES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -191,7 +193,10 @@ def test_a_part_that_is_none_or_another_is_refused(tmp_path, name):
     structure, arrays = encoded(name)
     for part, path in parts(structure):
         for field in part["fields"]:
-            wrong = [*NODES, next(other for other, _ in parts(structure) if other is not part) if path else structure]
+            wrong = [
+                *NODES,
+                next(another for another, _ in parts(structure) if another is not part) if path else structure,
+            ]
             optional = field in KINDS or type(None) in typing.get_args(kinds(CLASSES[part["class"]])[field])
             for value in wrong if optional else [*wrong, None]:
                 bad = changed(structure, path, **{f"fields__{field}": value})
@@ -203,12 +208,12 @@ def test_an_array_of_another_kind_shape_or_value_is_refused_by_its_name(tmp_path
     structure, arrays = encoded(name)
     for place, array in arrays.items():
         for bad in array_values(array):
-            made = structure
+            altered = structure
             if bad.shape != array.shape:  # as a consistent file would have it
                 text, old = json.dumps(structure), json.dumps({"array": list(array.shape)})
-                made = json.loads(text.replace(old, json.dumps({"array": list(bad.shape)})))
-            refused(write(tmp_path / "mine.safetensors", made, arrays | {place: bad}))
-        missing = {other: kept for other, kept in arrays.items() if other != place}
+                altered = json.loads(text.replace(old, json.dumps({"array": list(bad.shape)})))
+            refused(write(tmp_path / "mine.safetensors", altered, arrays | {place: bad}))
+        missing = {name: array for name, array in arrays.items() if name != place}
         assert place in refused(write(tmp_path / "mine.safetensors", structure, missing))
     extra = write(tmp_path / "mine.safetensors", structure, arrays | {"loophole": np.zeros(1, np.float32)})
     assert "'loophole', which its checkpoint card does not mention" in refused(extra)
@@ -250,9 +255,9 @@ def optimizer(tmp_path, name, log_scale=("learning_rate",), logit_scale=("moment
     numbers = {key: np.atleast_1d(np.float32(value)) for key, value in hyperparameters.items()}
     node = {"dict": {key: {"array": list(value.shape)} for key, value in numbers.items()}}
     static = {"static__optimizer": name, "static__log_scale": log_scale, "static__logit_scale": logit_scale}
-    made = changed(structure, ("fields", "projector"), fields__hyperparameters=node, **static)
+    altered = changed(structure, ("fields", "projector"), fields__hyperparameters=node, **static)
     arrays |= {f"projector.hyperparameters.{key}": value for key, value in numbers.items()}
-    return write(tmp_path / "mine.safetensors", made, arrays)
+    return write(tmp_path / "mine.safetensors", altered, arrays)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -264,14 +269,14 @@ def test_every_optimizer_that_may_be_named_takes_its_numbers_and_moves(tmp_path,
         "weight_decay": 0.01,
         "initial_accumulator_value": 0.1,
     }
-    given = {key: numbers.get(key, 0.9) for key in OPTIMIZERS[name]}
-    loaded = checkpoint.load(optimizer(tmp_path, name, **given)).protector.projector
+    constants = {key: numbers.get(key, 0.9) for key in OPTIMIZERS[name]}
+    loaded = checkpoint.load(optimizer(tmp_path, name, **constants)).protector.projector
     assert loaded.hyperparameters.keys() == OPTIMIZERS[name].keys()
     setup = lookup.resolve("noisygd", BUDGET, "logistic").filter(BUDGET).price_list()
     setup = Setup.create(Logistic(), BUDGET.adjacency, setup, N)
-    made = loaded._transformation(setup)
+    transformation = loaded._transformation(setup)
     params = jnp.ones(3)
-    update, _ = made.update(jnp.ones(3), made.init(params), params)
+    update, _ = transformation.update(jnp.ones(3), transformation.init(params), params)
     assert np.isfinite(update).all()
     assert (np.asarray(update) < 0).all()
 
@@ -362,7 +367,7 @@ def test_a_card_with_all_of_its_fields_is_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["control/../../secret", "control.safetensors", "control" + "x" * 5000, "control\0"])
 def test_a_card_has_no_say_in_which_files_are_read(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(control, "find", lambda asked: pytest.fail(f"looked for {asked}"))
+    monkeypatch.setattr(control, "find", lambda name: pytest.fail(f"looked for {name}"))
     card = {**CARD, "config": {"warm_start": name}, "warm_start_arrays_sha256": "ab" * 32}
     assert control.control_of(card) is None
 
@@ -424,10 +429,10 @@ def test_what_is_no_file_or_far_too_large_is_refused_unread(tmp_path):
 
 
 def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path):
-    whole = write(tmp_path / "mine.safetensors", *encoded("noisygd")).read_bytes()
+    content = write(tmp_path / "mine.safetensors", *encoded("noisygd")).read_bytes()
     path = tmp_path / "short.safetensors"
-    for end in [0, 1, 7, 8, 9, 100, *range(200, len(whole), 997), len(whole) - 1]:
-        path.write_bytes(whole[:end])
+    for end in [0, 1, 7, 8, 9, 100, *range(200, len(content), 997), len(content) - 1]:
+        path.write_bytes(content[:end])
         assert "cannot be read" in refused(path)
 
 
@@ -472,8 +477,8 @@ def damaged(draw):
             case "drop":
                 del owner[last]
             case "swap":
-                other = draw(st.sampled_from(sorted(places(structure), key=repr)))
-                owner[last] = copy.deepcopy(functools.reduce(lambda node, key: node[key], other, structure))
+                source = draw(st.sampled_from(sorted(places(structure), key=repr)))
+                owner[last] = copy.deepcopy(functools.reduce(lambda node, key: node[key], source, structure))
     name = draw(st.sampled_from(sorted(arrays)))
     if draw(st.booleans()):
         shape = draw(st.lists(st.integers(0, 4), max_size=3))
@@ -489,11 +494,11 @@ def damaged(draw):
 def test_any_damage_is_refused_in_a_sentence_or_leaves_a_protector_that_can_be_planned(tmp_path_factory, content):
     path = write(tmp_path_factory.getbasetemp() / "fuzz.safetensors", *content)
     try:
-        found = lookup.resolve(str(path), BUDGET, "logistic")
-        filter = found.filter(BUDGET)
+        method = lookup.resolve(str(path), BUDGET, "logistic")
+        filter = method.filter(BUDGET)
         setup = Setup.create(Logistic(), BUDGET.adjacency, filter.price_list(), N)
-        found.protector.check_model(Logistic())
-        plan_noise(found.protector, jnp.zeros(D + 1), N, D, setup)
+        method.protector.check_model(Logistic())
+        plan_noise(method.protector, jnp.zeros(D + 1), N, D, setup)
     except InputError as error:
         assert "\n" not in str(error)  # noqa: PT017
 
@@ -517,14 +522,14 @@ def extremes(protector, seed):
     """The same protector with every number at an end of its range, or anywhere within it."""
     random = np.random.default_rng(seed)
 
-    def one(path, leaf):
+    def extreme(path, leaf):
         owner = protector
         for key in path[:-1]:
             owner = children(owner)[key.name] if hasattr(key, "name") else owner
         name = getattr(path[-1], "name", None)
         kind = kinds(type(owner)).get(name) if dataclasses.is_dataclass(owner) and name else None
         # A field that may be None has a union of kinds.
-        rules = [rule for one in (kind, *typing.get_args(kind)) for rule in typing.get_args(one)]
+        rules = [rule for part in (kind, *typing.get_args(kind)) for rule in typing.get_args(part)]
         if has_knots(leaf, kind):
             size = MAX_LOG / np.array([1.0, 2.0, 2.0, 1.0, 1.0]) / 5
             return jnp.asarray(size * random.choice([-1.0, 0.0, 0.1, 1.0], leaf.shape) * (1 - 1e-6), jnp.float32)
@@ -534,7 +539,7 @@ def extremes(protector, seed):
             return jnp.asarray(ends * (1 - 1e-6), jnp.float32)
         return leaf * jnp.float32(random.choice([1e-6, 1.0, 1e3]))
 
-    return jax.tree_util.tree_map_with_path(one, protector)
+    return jax.tree_util.tree_map_with_path(extreme, protector)
 
 
 @pytest.mark.slow
@@ -548,10 +553,10 @@ def test_whatever_the_numbers_of_a_checkpoint_are_its_run_stays_within_its_budge
     for seed in range(8):
         protector = extremes(examples()[name].replace(num_steps=6), seed)
         checkpoint.save(protector, tmp_path / "mine.safetensors", CARD)
-        found = lookup.resolve(str(tmp_path / "mine.safetensors"), BUDGET, "logistic")
-        filter = found.filter(BUDGET)
+        method = lookup.resolve(str(tmp_path / "mine.safetensors"), BUDGET, "logistic")
+        filter = method.filter(BUDGET)
         setup = Setup.create(Logistic(), BUDGET.adjacency, filter.price_list(), N)
-        _, _, (first, later), _ = simulate(found.protector, jnp.zeros(D + 1), rows, setup, jax.random.key(seed))
+        _, _, (first, later), _ = simulate(method.protector, jnp.zeros(D + 1), rows, setup, jax.random.key(seed))
         spent.append(filter.spent(trace_of(first, [later])) / filter.limit)
     assert max(spent) <= 1
     assert max(spent) > 0
@@ -598,16 +603,16 @@ def test_the_command_line_refuses_a_hostile_file_in_one_line_before_it_opens_the
 
 def test_private_meta_declares_what_its_inner_protector_asks(tmp_path):
     inner = HAND_DESIGNED["agd_gumbel"](BUDGET)
-    made = dataclasses.replace(HAND_DESIGNED["private_meta"](BUDGET), inner=inner)
-    assert isinstance(made, PrivateMeta)
-    assert made.mechanisms == ("gaussian", "gumbel")
-    checkpoint.save(made, tmp_path / "mine.safetensors", CARD)
+    protector = dataclasses.replace(HAND_DESIGNED["private_meta"](BUDGET), inner=inner)
+    assert isinstance(protector, PrivateMeta)
+    assert protector.mechanisms == ("gaussian", "gumbel")
+    checkpoint.save(protector, tmp_path / "mine.safetensors", CARD)
     assert lookup.resolve(str(tmp_path / "mine.safetensors"), BUDGET, "logistic").accountant == "rdp"
 
 
 def test_a_protector_that_could_not_be_loaded_again_is_not_saved(tmp_path):
-    for made in (HAND_DESIGNED["noisygd"](BUDGET).replace(num_steps=-3), BUILDERS["agd"](jax.random.key(0))):
-        bad = made if made.num_steps < 0 else made.replace(log_increase=jnp.array([jnp.nan]))
+    for protector in (HAND_DESIGNED["noisygd"](BUDGET).replace(num_steps=-3), BUILDERS["agd"](jax.random.key(0))):
+        bad = protector if protector.num_steps < 0 else protector.replace(log_increase=jnp.array([jnp.nan]))
         with pytest.raises(InputError, match="cannot be saved, because its"):
             checkpoint.save(bad, tmp_path / "mine.safetensors", CARD)
     assert not list(tmp_path.iterdir())

@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def made(folder, *options, out="schema.json", data="private.csv"):
+def make_schema(folder, *options, out="schema.json", data="private.csv"):
     return observed(
         lambda: main(["schema", str(folder / data), "--target", "back", "--out", str(folder / out), *options])
     )
@@ -63,7 +63,7 @@ def words(folder, declared, data="private.csv", **changes):
 
 @pytest.mark.slow
 def test_a_public_sample_completes_a_schema_that_apply_runs_unedited(folder, tmp_path):
-    code, text = made(folder, "--from", str(folder / "public.csv.gz"), out="public.json")
+    code, text = make_schema(folder, "--from", str(folder / "public.csv.gz"), out="public.json")
     assert code == 0, text
     assert "2 columns to learn from, 1 ignored (name)" in text
     assert "name  ignored   300 values in 300 rows, most of them in one row alone, as names and addresses are" in text
@@ -109,16 +109,16 @@ def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
     rows = [[str(value(i)) for value, _, _ in KINDS_OF_COLUMNS.values()] + [("No", "apple")[i % 2]] for i in range(60)]
     (tmp_path / "public.csv").write_text("\n".join(";".join(row) for row in [names, *rows]))
     (tmp_path / "private.csv").write_text(";".join([*names, "lacking"]))
-    code, text = made(tmp_path, "--from", str(tmp_path / "public.csv"), "--ignore", "grid")
+    code, text = make_schema(tmp_path, "--from", str(tmp_path / "public.csv"), "--ignore", "grid")
     assert code == 0, text
-    schema, said = Schema.read(tmp_path / "schema.json"), " ".join(["", *text.split()])
+    schema, output = Schema.read(tmp_path / "schema.json"), " ".join(["", *text.split()])
     for name, (_, kind, why) in KINDS_OF_COLUMNS.items():
         kind, why = (Ignore, "as was asked") if name == "grid" else (kind, why)
         assert isinstance(schema.columns[name], kind), name
         word = {Ignore: "ignored", Number: "number", Category: "category"}[kind]
-        assert why in said.partition(f" {name} {word} ")[2][:170], name
-    assert "lacking ignored not in the sample" in said
-    assert "4 columns to learn from, 12 ignored (name, note, " in said
+        assert why in output.partition(f" {name} {word} ")[2][:170], name
+    assert "lacking ignored not in the sample" in output
+    assert "4 columns to learn from, 12 ignored (name, note, " in output
     assert schema.target == Target("back", ("No", "apple"))  # without "No." and "apple."
     assert not any(word in (tmp_path / "schema.json").read_text() for word in ("Person", "P-0", "2024", "text 3"))
 
@@ -133,8 +133,8 @@ def test_a_target_of_few_whole_numbers_is_classes_or_a_number_as_is_said(tmp_pat
         ("number",): Target("back", bounds=(0, 11)),
     }.items():
         (tmp_path / "schema.json").unlink(missing_ok=True)
-        asked = ["--target-type", *options] if options else []
-        code, text = made(tmp_path, "--from", str(tmp_path / "public.csv"), *asked)
+        target_options = ["--target-type", *options] if options else []
+        code, text = make_schema(tmp_path, "--from", str(tmp_path / "public.csv"), *target_options)
         assert code == 0, text
         assert Schema.read(tmp_path / "schema.json").target == target
         assert ("if they are amounts, --target-type number" in " ".join(text.split())) is (options == ())
@@ -144,14 +144,14 @@ def test_a_sample_with_decimal_commas_is_read_with_them_or_refused(tmp_path):
     rows = [f"{i % 90};{i % 100 // 10},{i % 10};{'yes' if i % 3 else 'no'}" for i in range(300)]
     (tmp_path / "private.csv").write_text("age;dose;back\n")
     (tmp_path / "public.csv").write_text("\n".join(["age;dose;back", *rows]))
-    code, text = made(tmp_path, "--from", str(tmp_path / "public.csv"))
+    code, text = make_schema(tmp_path, "--from", str(tmp_path / "public.csv"))
     assert code == 2
     assert "column 'dose' of the table" in text
     assert "looks like numbers with decimal commas, such as 7,5 for 7.5; say that it is (--decimal ,)" in text
-    assert made(tmp_path, "--from", str(tmp_path / "public.csv"), "--decimal", ",", out="comma.json")[0] == 0
+    assert make_schema(tmp_path, "--from", str(tmp_path / "public.csv"), "--decimal", ",", out="comma.json")[0] == 0
     schema = Schema.read(tmp_path / "comma.json")
     assert (schema.columns["dose"].bounds, schema.decimal) == ((0, 10.9), ",")
-    assert made(tmp_path, "--from", str(tmp_path / "public.csv"), "--decimal", ".", out="point.json")[0] == 0
+    assert make_schema(tmp_path, "--from", str(tmp_path / "public.csv"), "--decimal", ".", out="point.json")[0] == 0
     assert isinstance(Schema.read(tmp_path / "point.json").columns["dose"], Category)
 
 
@@ -162,24 +162,26 @@ def test_columns_of_dates_in_a_typed_sample_are_left_out(tmp_path):
         pa.table({"when": days, "age": [1.5, 2, 3, 4] * 20, "back": ["a", "b"] * 40}), tmp_path / "b.parquet"
     )
     (tmp_path / "private.csv").write_text("when,age,back\n")
-    code, text = made(tmp_path, "--from", str(tmp_path / "b.parquet"))
+    code, text = make_schema(tmp_path, "--from", str(tmp_path / "b.parquet"))
     assert code == 0, text
     assert Schema.read(tmp_path / "schema.json").columns["when"] == Ignore()
     assert "neither numbers nor texts nor booleans: dates, say" in text
 
 
 def test_a_template_keeps_how_the_table_is_written_and_what_is_left_out(folder):
-    assert made(folder, "--decimal", ",", "--encoding", "cp1252", "--ignore", "name", out="mine too.json")[0] == 0
+    assert (
+        make_schema(folder, "--decimal", ",", "--encoding", "cp1252", "--ignore", "name", out="mine too.json")[0] == 0
+    )
     content = json.loads((folder / "mine too.json").read_text())
     assert (content["decimal"], content["encoding"]) == (",", "cp1252")
     assert content["columns"]["name"] == {"type": "ignore"}
-    code, text = made(folder, "--ignore", "nam", out="no.json")
+    code, text = make_schema(folder, "--ignore", "nam", out="no.json")
     assert code == 2
     assert "has no column 'nam'" in text
 
 
 def test_a_template_of_text_has_names_alone_and_is_refused_by_what_it_lacks(folder, tmp_path):
-    assert made(folder, out="template.json")[0] == 0
+    assert make_schema(folder, out="template.json")[0] == 0
     content = json.loads((folder / "template.json").read_text())
     assert content["columns"] == {name: {"type": None} for name in ("age", "ward", "name")}
     assert content["target"] == {"column": "back", "classes": None, "bounds": None}
@@ -196,7 +198,7 @@ def test_a_template_of_typed_tables_has_names_and_types_and_no_values(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"age": [1.5], "ward": ["a"], "back": ["no"]}), tmp_path / "b.parquet")
     for data in ("a.arff", "b.parquet"):
-        assert made(tmp_path, out=f"{data}.json", data=data)[0] == 0
+        assert make_schema(tmp_path, out=f"{data}.json", data=data)[0] == 0
         content = json.loads((tmp_path / f"{data}.json").read_text())
         assert content["columns"] == {
             "age": {"type": "number", "bounds": None},
@@ -208,7 +210,7 @@ def test_a_template_of_typed_tables_has_names_and_types_and_no_values(tmp_path):
 
 def test_a_schema_is_never_overwritten(folder):
     (folder / "mine.json").write_text("mine")
-    code, text = made(folder, out="mine.json")
+    code, text = make_schema(folder, out="mine.json")
     assert code == 2
     assert "is there already" in text
     assert (folder / "mine.json").read_text() == "mine"
@@ -270,13 +272,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "model", "said"), REFUSED, ids=range(len(REFUSED)))
-def test_what_does_not_fit_the_schema_is_refused_before_anything_is_spent(folder, tmp_path, schema, model, said):
+@pytest.mark.parametrize(("schema", "model", "phrase"), REFUSED, ids=range(len(REFUSED)))
+def test_what_does_not_fit_the_schema_is_refused_before_anything_is_spent(folder, tmp_path, schema, model, phrase):
     schema.write(tmp_path / "schema.json")
     args = words(folder, tmp_path / "schema.json", out=str(tmp_path / "run"), model=model)
     code, text = observed(lambda: main(args))
     assert code == 2
-    assert said in text
+    assert phrase in text
     assert "person 0" not in text
     assert text.strip().count("\n") == 0
     with pytest.raises(InputError):
@@ -284,18 +286,18 @@ def test_what_does_not_fit_the_schema_is_refused_before_anything_is_spent(folder
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrase"),
     [
         ({"schema": None}, "write one with l2p schema DATA --target COLUMN --out schema.json"),
         ({"columns": "a,b"}, "--no-header"),
         ({"separator": "ab"}, "must be one character"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(folder, tmp_path, options, said):
+def test_options_that_contradict_each_other_are_refused(folder, tmp_path, options, phrase):
     WARD.write(folder / "ward.json")
     code, text = observed(lambda: main(words(folder, "ward.json", out=str(tmp_path / "run"), **options)))
     assert code == 2
-    assert said in text
+    assert phrase in text
 
 
 def declared(*classes):
@@ -321,11 +323,11 @@ def test_a_dry_run_plans_what_the_schema_declares_and_opens_no_table(tmp_path):
 def test_python_takes_the_default_for_the_declared_target_and_checks_it_before_it_reads(
     tmp_path, monkeypatch, classes, model
 ):
-    asked = []
-    monkeypatch.setattr(api, "admit", lambda name, *_, **__: asked.append(name) or SimpleNamespace(sources=None))
+    admitted = []
+    monkeypatch.setattr(api, "admit", lambda name, *_, **__: admitted.append(name) or SimpleNamespace(sources=None))
     with pytest.raises(InputError, match="nosuch"):
         l2p.private_train(tmp_path / "nosuch.csv", budget=BUDGET, model=model, schema=declared(*classes))
-    assert asked == [default_protector(model)]
+    assert admitted == [default_protector(model)]
 
 
 @pytest.mark.slow
@@ -381,9 +383,9 @@ def test_a_table_given_for_a_schema_is_not_quoted(folder, tmp_path):
         f'{{"{WORD}": NaN}}',
     ):
         (tmp_path / "schema.json").write_text(text)
-        code, told = observed(lambda: main(words(folder, tmp_path / "schema.json", out=str(tmp_path / "run"))))
+        code, output = observed(lambda: main(words(folder, tmp_path / "schema.json", out=str(tmp_path / "run"))))
         assert code == 2
-        assert leaks(told) == []
+        assert leaks(output) == []
 
 
 def rewritten(folder, name):
@@ -408,14 +410,14 @@ def test_a_private_table_is_no_public_sample_of_itself_nor_its_own_test_table(fo
         )
     ]
     (tmp_path / "private.csv").write_text("\n".join([HEADER, *table]))
-    given = rewritten(tmp_path, name)
-    code, text = made(tmp_path, "--from", str(given), out="exact.json")
+    sample = rewritten(tmp_path, name)
+    code, text = make_schema(tmp_path, "--from", str(sample), out="exact.json")
     assert code == 2
     assert "the public sample holds the private table's own rows" in text
     assert "l2p schema --from FILE" in text
     assert not (tmp_path / "exact.json").exists()
     WARD.write(tmp_path / "s.json")
-    code, text = observed(lambda: main(words(tmp_path, "s.json", out=str(tmp_path / "run"), test=str(given))))
+    code, text = observed(lambda: main(words(tmp_path, "s.json", out=str(tmp_path / "run"), test=str(sample))))
     assert code == 2
     assert "the test table holds the private table's own rows" in text
     assert not (tmp_path / "run").exists()
@@ -427,9 +429,9 @@ def test_tables_that_agree_by_accident_are_others():
     for values in (3, 200, 1000, 100_000):
         drawn = [Rows(rng.integers(0, values, n)[:, None] / values, np.ones(n), np.ones(n)) for n in (1000, 300)]
         refuse_shared(drawn[:1], drawn[1], TEST)
-        for other in (drawn[0], drawn[0].replace(x=drawn[0].x[::-1])):
+        for other_rows in (drawn[0], drawn[0].replace(x=drawn[0].x[::-1])):
             with pytest.raises(InputError, match="own rows"):
-                refuse_shared(drawn[:1], other, TEST)
+                refuse_shared(drawn[:1], other_rows, TEST)
 
 
 def test_a_table_that_is_public_makes_its_own_schema(folder, tmp_path):
@@ -454,6 +456,6 @@ def test_a_headerless_table_is_not_quoted_by_l2p_schema(tmp_path):
     (tmp_path / "private.csv").write_text(f"{WORD};yes;no\n" * COUNT)
     (tmp_path / "public.csv").write_text(f"{HEADER}\n61;a;n;yes\n7;b;m;no\n")
     for options in ([], ["--from", str(tmp_path / "public.csv")]):
-        code, text = made(tmp_path, *options)
+        code, text = make_schema(tmp_path, *options)
         assert code == 2
         assert leaks(text) == []

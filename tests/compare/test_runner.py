@@ -79,8 +79,8 @@ def test_a_cell_that_was_deleted_is_run_again_and_no_other(config, monkeypatch):
     monkeypatch.setattr(compare_module, "scored_runs", lambda *args: ran.append(args[1:3]) or run(*args))
     again = compare(config)
     assert [([budget.epsilon for budget in budgets], seeds) for budgets, seeds in ran] == [([2.0], [1])]
-    for one, other in zip(again, rows, strict=True):
-        assert one["test_accuracy"] == pytest.approx(other["test_accuracy"], abs=1e-3)
+    for row, earlier in zip(again, rows, strict=True):
+        assert row["test_accuracy"] == pytest.approx(earlier["test_accuracy"], abs=1e-3)
     assert [row for row in again if results.cell(row) != ("noisygd", 2.0, 1)] == [
         row for row in rows if results.cell(row) != ("noisygd", 2.0, 1)
     ]
@@ -106,20 +106,20 @@ def test_what_an_interrupted_comparison_ran_is_kept(config, monkeypatch):
 
 
 def test_shards_come_to_what_one_process_does(config, tmp_path, capsys):
-    whole = compare(dataclasses.replace(config, out=tmp_path / "whole"))
+    in_one_process = compare(dataclasses.replace(config, out=tmp_path / "whole"))
     parts = [dataclasses.replace(config, out=tmp_path / name) for name in ("one", "two")]
     first = compare(parts[0], (1, 2))
     assert [row["method"] for row in first] == ["noisygd"] * 4
     assert not (parts[0].out / "results.csv").exists()
     merged = dataclasses.replace(config, out=tmp_path / "merged")
     main(merged, folders=[parts[0].out])
-    said = "Missing are 4 of 8 cells: nonprivate at epsilon 0.5; nonprivate at epsilon 2."
-    assert said in capsys.readouterr().out.replace("\n", " ")
-    assert said in (merged.out / "summary.md").read_text()
+    missing = "Missing are 4 of 8 cells: nonprivate at epsilon 0.5; nonprivate at epsilon 2."
+    assert missing in capsys.readouterr().out.replace("\n", " ")
+    assert missing in (merged.out / "summary.md").read_text()
     main(parts[1], (2, 2))
     assert "4 of 8 cells are shard 2/2" in capsys.readouterr().out
     rows = gather(merged, [part.out for part in parts])
-    timeless = [[row | {"seconds": 0} for row in found] for found in (rows, whole)]
+    timeless = [[row | {"seconds": 0} for row in table_rows] for table_rows in (rows, in_one_process)]
     assert timeless[0] == timeless[1]
     assert results.read(merged.out / "results.csv") == rows
     with pytest.raises(InputError, match=r"comparison with delta 1e-05, not 1e-06"):
@@ -226,7 +226,7 @@ def test_a_protector_made_from_the_data_is_refused(config, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "phrase"),
     [
         ({"methods": ("noisygd", "nosuch")}, "nosuch"),
         ({"epsilon": ()}, "epsilon names no budget"),
@@ -240,8 +240,8 @@ def test_a_protector_made_from_the_data_is_refused(config, tmp_path):
         ({"data": "table.csv"}, "l2p schema table.csv --target COLUMN"),
     ],
 )
-def test_bad_input_is_refused_before_anything_runs(config, change, said):
-    with pytest.raises(InputError, match=said):
+def test_bad_input_is_refused_before_anything_runs(config, change, phrase):
+    with pytest.raises(InputError, match=phrase):
         compare(dataclasses.replace(config, **change))
     assert not (config.out / "results.csv").exists()
 
@@ -259,26 +259,26 @@ def test_a_file_is_compared_like_a_set(config, tmp_path):
 def test_a_protector_outside_its_range_is_scored_with_a_note(tmp_path):
     folder = tmp_path / "made"
     folder.mkdir()
-    made = folder / "narrow.safetensors"
+    path = folder / "narrow.safetensors"
     checkpoint.save(
-        HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)), made, {"sources": [], "range": {"num_features": [2, 3]}}
+        HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5)), path, {"sources": [], "range": {"num_features": [2, 3]}}
     )
-    config = CompareConfig("breast_cancer", tmp_path / "out", methods=(str(made),), epsilon=(1.0,), delta=1e-5, seeds=1)
+    config = CompareConfig("breast_cancer", tmp_path / "out", methods=(str(path),), epsilon=(1.0,), delta=1e-5, seeds=1)
     (row,) = compare(config)
     assert row["test_accuracy"] is not None
     assert "30 features are outside the protector's range, 2 to 3" in row["note"]
 
 
 def test_a_folder_is_not_resumed_with_another_table_or_protector(tmp_path, monkeypatch):
-    made = tmp_path / "made.safetensors"
+    path = tmp_path / "made.safetensors"
     start = HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5))
-    checkpoint.save(start, made, {"sources": []})
-    config = CompareConfig("breast_cancer", tmp_path / "out", methods=(str(made),), epsilon=(1.0,), delta=1e-5, seeds=1)
+    checkpoint.save(start, path, {"sources": []})
+    config = CompareConfig("breast_cancer", tmp_path / "out", methods=(str(path),), epsilon=(1.0,), delta=1e-5, seeds=1)
     compare(config)
-    checkpoint.save(dataclasses.replace(start, averaging=jnp.zeros(1)), made, {"sources": []})
+    checkpoint.save(dataclasses.replace(start, averaging=jnp.zeros(1)), path, {"sources": []})
     with pytest.raises(InputError, match=r"made.safetensors differed"):
         compare(config)
-    checkpoint.save(start, made, {"sources": []})
+    checkpoint.save(start, path, {"sources": []})
     rows = load_rows(config)
     monkeypatch.setattr("l2p.compare.runner.load_rows", lambda _: dataclasses.replace(rows, y=1.0 - rows.y))
     with pytest.raises(InputError, match="table_sha256"):
@@ -362,11 +362,11 @@ def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     assert np.mean(accuracy["noisygd:projected:oracle"]) > np.mean(accuracy["noisygd:projected"])
     assert "cannot be run in other directions" in rows[-1]["note"]
     public, budget = load_rows(dataclasses.replace(config, data="digits:4,6")), Budget(0.3, 1e-5)
-    found = public_geometry(public)
-    lent = find_method("noisygd:projected", [budget], "logistic", 292, auxiliary=Auxiliary(geometry=found))
-    assert lent.protectors[budget].purchases == (found,)
+    geometry = public_geometry(public)
+    lent = find_method("noisygd:projected", [budget], "logistic", 292, auxiliary=Auxiliary(geometry=geometry))
+    assert lent.protectors[budget].purchases == (geometry,)
     # It uses nothing of the compared set.
-    np.testing.assert_allclose(found.center, np.asarray(public.x).mean(0), atol=1e-6)
+    np.testing.assert_allclose(geometry.center, np.asarray(public.x).mean(0), atol=1e-6)
 
 
 @pytest.mark.slow
@@ -394,8 +394,10 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
     # The search's own objective, on its own splits and noise.
     table, model, budget = load_rows(config), MODELS["logistic"], Budget(0.5, 1e-5)
     honest = find_method("noisygd", [budget], "logistic", 456).prepare(budget, model, table)
-    found = find_method("noisygd:oracle", [budget], "logistic", 456).prepare(budget, model, table)
-    outcome = simulate([honest.protector, found.protector], [honest.setup, found.setup], table, hindsight.SEEDS)
+    best_in_hindsight = find_method("noisygd:oracle", [budget], "logistic", 456).prepare(budget, model, table)
+    outcome = simulate(
+        [honest.protector, best_in_hindsight.protector], [honest.setup, best_in_hindsight.setup], table, hindsight.SEEDS
+    )
     losses = [
         [float(mean_loss(params, model, split(table, seed).private)) for params in outcome.params[i]]
         for i, seed in enumerate(hindsight.SEEDS)
@@ -409,7 +411,7 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
     cases=["change5-the directions in which it reads rows are fixed", "change8-nothing for :pretrained to change"]
 )
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "phrase"),
     [
         ({"methods": ("noisygd:pretrained",)}, "no auxiliary set is named"),
         ({"methods": ("noisygd:pretrained",), "aux": "breast_cancer"}, "shares rows with breast_cancer"),
@@ -425,8 +427,8 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
         ({"methods": ("nonprivate:pretrained",), "aux": "digits:3,5"}, "nothing for :pretrained to change"),
     ],
 )
-def test_variants_that_make_no_sense_are_refused_before_anything_runs(config, change, said):
-    with pytest.raises(InputError, match=said):
+def test_variants_that_make_no_sense_are_refused_before_anything_runs(config, change, phrase):
+    with pytest.raises(InputError, match=phrase):
         compare(dataclasses.replace(config, **change))
     assert list(config.out.iterdir()) == []
 
