@@ -96,9 +96,9 @@ def test_help_comes_without_jax_and_at_once():
         "import sys; from l2p.commands.cli import main; main(['--help']); "
         "print('jax' in sys.modules, 'numpy' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "False False"
-    assert all(name in done.stdout for name in COMMANDS)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines()[-1] == "False False"
+    assert all(name in process.stdout for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -477,11 +477,11 @@ def shown(path, capsys):
     return json.loads(capsys.readouterr().out)
 
 
-def assert_says_what_stays(said, run, path):
-    assert said.startswith(f"Interrupted. The reservation of epsilon 1.77 at delta 1e-05 for this run ({run['id']})")
-    assert "stays in the" in said
-    assert f"ledger of ward and counts as spent: l2p ledger show {path} lists it" in said
-    assert "l2p ledger release may give it back only if no query was answered" in said
+def assert_says_what_stays(message, run, path):
+    assert message.startswith(f"Interrupted. The reservation of epsilon 1.77 at delta 1e-05 for this run ({run['id']})")
+    assert "stays in the" in message
+    assert f"ledger of ward and counts as spent: l2p ledger show {path} lists it" in message
+    assert "l2p ledger release may give it back only if no query was answered" in message
 
 
 @pytest.mark.slow
@@ -525,18 +525,18 @@ cli.run_process()
     assert (process.returncode, out) == (130, "")
     (run,) = shown(path, capsys)["runs"]
     assert run["state"] == "reserved"
-    *before, said = err.splitlines()  # XLA may have printed something about its cache before
+    *before, message = err.splitlines()  # XLA may have printed something about its cache before
     assert not any("Traceback" in line or "Interrupted" in line for line in before)
-    assert_says_what_stays(said, run, path)
+    assert_says_what_stays(message, run, path)
 
 
 def test_a_command_without_a_reservation_is_interrupted_in_a_word(options, capsys, monkeypatch):
     monkeypatch.setattr(private_run, "_train", lambda *_: signal.raise_signal(signal.SIGINT))
     assert apply(options) == 130
-    said = (
+    message = (
         f"Interrupted. Nothing was written to {options['--out']}; no ledger counts what its queries may have spent.\n"
     )
-    assert capsys.readouterr() == ("", said)
+    assert capsys.readouterr() == ("", message)
 
 
 def test_bad_input_that_is_found_after_a_reservation_does_not_count_as_nothing_spent(
@@ -583,10 +583,10 @@ def test_a_ledger_is_kept_from_the_command_line(options, refused, tmp_path, caps
     with monkeypatch.context() as patch:
         patch.setattr(private_run, "_train", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         assert apply(second | {"--out": str(tmp_path / "e")}) == 143
-    (said,) = capsys.readouterr().err.splitlines()
+    (message,) = capsys.readouterr().err.splitlines()
     killed = shown(path, capsys)["runs"][1]
     assert killed["state"] == "reserved"
-    assert_says_what_stays(said, killed, path)
+    assert_says_what_stays(message, killed, path)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     release = ["ledger", "release", path, killed["id"], "--reason", "stopped before its first query"]
     assert "--no-query-was-answered" in refused(main, release)

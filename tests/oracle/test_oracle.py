@@ -282,13 +282,13 @@ def test_an_oracle_kept_from_init_is_of_no_use_in_a_step():
     @struct.dataclass
     class Keeps(Script):
         def init(self, params, oracle):
-            kept.append(oracle)
+            oracles.append(oracle)
             return params, 0
 
         def step(self, params, state, oracle):
-            return params + kept[0].ask(mean(1e4)).sum(), state
+            return params + oracles[0].ask(mean(1e4)).sum(), state
 
-    kept: list[Any] = []
+    oracles: list[Any] = []
     with pytest.raises(RuntimeError, match="step had ended"):
         jax.eval_shape(run, Keeps(jnp.zeros((2, 1)), num_steps=2), ZERO, ROWS, setup(), KEY)
 
@@ -297,24 +297,24 @@ def test_an_oracle_kept_from_init_is_of_no_use_in_a_step():
 @pytest.mark.parametrize(
     "outer",
     [
-        lambda whole: whole,
+        lambda function: function,
         jax.jit,
-        lambda whole: jax.vmap(whole, axis_size=2, in_axes=None),
+        lambda function: jax.vmap(function, axis_size=2, in_axes=None),
         jax.grad,
-        lambda whole: jax.jit(jax.grad(lambda scale: jax.vmap(whole)(jnp.stack([scale, scale])).sum())),
+        lambda function: jax.jit(jax.grad(lambda scale: jax.vmap(function)(jnp.stack([scale, scale])).sum())),
         jax.checkpoint,
     ],
     ids=["plain", "jit", "vmap", "grad", "jit grad vmap", "checkpoint"],
 )
 def test_a_plain_step_may_be_transformed_from_outside(outer):
-    def whole(scale):
+    def step_of(scale):
         return run(
             script(jnp.full((2, 2), 50.0)).replace(multipliers=jnp.full((2, 2), 50.0) * scale), ZERO, ROWS, setup(), KEY
         )[0].sum()
 
-    jax.eval_shape(outer(whole), f32(1.0))  # raises if a guard misfires
+    jax.eval_shape(outer(step_of), f32(1.0))  # raises if a guard misfires
     if outer is jax.jit or outer is jax.grad:
-        assert float(outer(whole)(f32(1.0))) != 0
+        assert float(outer(step_of)(f32(1.0))) != 0
 
 
 def test_each_ask_has_noise_of_its_own():
@@ -347,9 +347,9 @@ def test_no_scheduler_gets_past_the_budget_or_past_a_number_that_is_none(name):
         total = Filter(name, BUDGET).spent(events)
         assert total <= Filter(name, BUDGET).limit
         assert total <= float(ended.spending.spent[index])
-        asked = granted[index].ravel()
-        assert not np.any(np.diff(asked.astype(int)) > 0)  # once refused, always refused: NaN stops
-        assert np.all(multipliers[index].ravel()[asked] > 0)
+        grants = granted[index].ravel()
+        assert not np.any(np.diff(grants.astype(int)) > 0)  # once refused, always refused: NaN stops
+        assert np.all(multipliers[index].ravel()[grants] > 0)
     assert not granted[0].any()
     assert granted[1].all()
     assert np.all(np.isfinite(params[2:]))
@@ -412,20 +412,20 @@ class Thin(FeatureSum):
 
 
 def test_the_tail_of_a_noise_is_priced_and_recorded():
-    def asked(tail):
+    def oracle_after(tail):
         oracle = opened(name="ctcdp")
         oracle.ask(Thin(D, f32(1), f32(50.0), tail))
         return oracle
 
     tail = 8.1 * Filter("ctcdp", BUDGET).order
-    (record,) = asked(tail).records
+    (record,) = oracle_after(tail).records
     assert bool(record.granted)
     row = trace_of([record], [])[0]
     assert row.tail == tail
     assert (row.step, row.mechanism, row.noise_multiplier) == (0, "sinh_normal", 50.0)
     spent = Filter("ctcdp", BUDGET).spent([row])
-    assert float(asked(tail).spending.spent) == pytest.approx(spent, rel=2e-6)
-    assert not bool(asked(tail / 2).records[0].granted)  # no theorem at the order counted at
+    assert float(oracle_after(tail).spending.spent) == pytest.approx(spent, rel=2e-6)
+    assert not bool(oracle_after(tail / 2).records[0].granted)  # no theorem at the order counted at
 
 
 def test_an_oracle_that_outlives_its_step_answers_nothing():
@@ -502,9 +502,9 @@ def test_a_release_lies_on_the_grid_and_differs_from_seed_to_seed():
 
 @pytest.mark.slow
 def test_a_release_in_chunks_is_the_release_in_one_piece():
-    whole, _, (records,) = release(MIXED, here=setup("rdp"))
+    at_once, _, (records,) = release(MIXED, here=setup("rdp"))
     parts, _, pieces = release(MIXED, here=setup("rdp"), chunks=(3, 3))
-    chex.assert_trees_all_equal(whole, parts)
+    chex.assert_trees_all_equal(at_once, parts)
     chex.assert_trees_all_equal(records, jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pieces))
 
 
@@ -542,7 +542,7 @@ def test_a_row_that_is_not_finite_is_a_null_row(poison, mode):
 def test_hyper_parameters_and_budgets_are_leaves_and_the_model_is_not():
     leaves = jax.tree.leaves(setup())
     assert all(isinstance(leaf, jax.Array) for leaf in leaves)
-    assert functools.reduce(lambda left, right: left and right, [leaf.dtype == jnp.float32 for leaf in leaves])
+    assert functools.reduce(lambda a, b: a and b, [leaf.dtype == jnp.float32 for leaf in leaves])
     assert AGD is CLASSES["AGD"]
 
 

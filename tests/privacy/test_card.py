@@ -172,12 +172,12 @@ queries = st.tuples(st.sampled_from(sorted(set(MECHANISMS) - {"none", "sinh_norm
     st.just("sinh_normal"), numbers, numbers
 )
 # Few different steps, so that equal ones are often consecutive.
-asked = st.lists(st.lists(queries, max_size=2), max_size=2).flatmap(
+asked_queries = st.lists(st.lists(queries, max_size=2), max_size=2).flatmap(
     lambda kinds: st.lists(st.sampled_from([[], *kinds]), max_size=12)
 )
 
 
-@given(asked)
+@given(asked_queries)
 def test_events_come_back_bit_for_bit(steps):
     answered = [Answered(step, *query) for step, queries in enumerate(steps) for query in queries]
     spans = json.loads(json.dumps(encode_events(answered), allow_nan=False))
@@ -340,8 +340,8 @@ def test_both_forms_state_the_guarantee_with_its_adjacency(adjacency, form):
 
 @pytest.mark.parametrize("form", [Card.to_text, html.render])
 def test_no_number_of_a_guarantee_is_printed_below_what_holds(form):
-    said = {"epsilon": 1.0000049, "delta": 1.0000049e-6, "epsilon_certified": 0.99999951, "mu": 0.23670443}
-    text = words(form(card(**said)))
+    figures = {"epsilon": 1.0000049, "delta": 1.0000049e-6, "epsilon_certified": 0.99999951, "mu": 0.23670443}
+    text = words(form(card(**figures)))
     assert "(epsilon = 1.00001, delta = 1.00001e-06)-differential privacy" in text
     assert "epsilon 1 of 1.00001, by" in text
     assert "mu = 0.236705 of Gaussian DP" in text
@@ -495,12 +495,12 @@ def test_nothing_on_a_card_can_become_markup():
 @pytest.mark.parametrize("form", [Card.to_text, html.render])
 def test_both_forms_name_table_and_target_first_and_every_source_once(form):
     sources = [f"set_{number:02}" for number in range(50)]
-    made = card(
+    sample = card(
         table=TABLE,
         protector=FIELDS["protector"] | {"sources": sources},
         not_private=[f"The protector was made from public data ({', '.join(sources)}), read without limit."],
     )
-    text = words(form(made)).replace("&#x27;", "'")
+    text = words(form(sample)).replace("&#x27;", "'")
     assert "A model of 'readmitted' from the table 'ward.csv'." in text.partition("-differential privacy")[0]
     assert all(text.count(source) == 1 for source in sources)
     assert "made from 50 public sources, named with what was not private" in text
@@ -514,7 +514,7 @@ def test_every_query_of_a_run_has_a_colour_of_its_own_and_its_name_within_the_fi
     keys = re.findall(r'class="key (c\d)" x="(\d+)" y="(-?\d+)">([^<]*)<', drawn)
     assert [name for *_, name in keys] == names
     assert len({colour for colour, *_ in keys}) == len(names)
-    assert all(int(left) + 8 * len(name) <= 640 for _, left, _, name in keys)
+    assert all(int(start) + 8 * len(name) <= 640 for _, start, _, name in keys)
     top = int(re.search(r'viewBox="0 (-?\d+) ', drawn)[1])
     assert all(int(height) - 12 >= top for _, _, height, _ in keys)
     style = html.render(card())
@@ -602,9 +602,9 @@ def test_mu_is_what_the_filter_proves_and_no_less():
 
 
 @pytest.mark.parametrize(
-    ("accountant", "mu", "said"), [("gdp", 0.001, "below what epsilon"), ("rdp", 0.1, "proves no Gaussian")]
+    ("accountant", "mu", "phrase"), [("gdp", 0.001, "below what epsilon"), ("rdp", 0.1, "proves no Gaussian")]
 )
-def test_a_mu_that_is_not_proved_is_refused(tmp_path, accountant, mu, said):
-    made = card(accountant=accountant, order=None if accountant == "gdp" else FIELDS["order"], mu=mu)
-    with pytest.raises(InputError, match=said):
-        Card.from_json(save(tmp_path, made.to_json()))
+def test_a_mu_that_is_not_proved_is_refused(tmp_path, accountant, mu, phrase):
+    claimed = card(accountant=accountant, order=None if accountant == "gdp" else FIELDS["order"], mu=mu)
+    with pytest.raises(InputError, match=phrase):
+        Card.from_json(save(tmp_path, claimed.to_json()))

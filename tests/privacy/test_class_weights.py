@@ -128,11 +128,11 @@ def neighbours(adjacency):
         elif adjacency is Adjacency.ADD_REMOVE:
             yield [*without[0], *without[1]]
         else:
-            yield from ([*without[0], other, *without[1]] for other in OTHERS)
+            yield from ([*without[0], row, *without[1]] for row in OTHERS)
             yield [*without[0], (*TABLE[place][:D], 1 - TABLE[place][D], 1), *without[1]]  # another label alone
     if adjacency is Adjacency.ADD_REMOVE:
-        for place, other in itertools.product((0, 3, 5), OTHERS):
-            yield [*TABLE[:place], other, *TABLE[place:]]
+        for place, row in itertools.product((0, 3, 5), OTHERS):
+            yield [*TABLE[:place], row, *TABLE[place:]]
 
 
 def stacked(tables):
@@ -227,12 +227,12 @@ def test_planted_weights_before_clipping_are_caught():
     "query", [WEIGHED["gradient"], WEIGHED["second moment"], WEIGHED["loss"]], ids=lambda q: q.name
 )
 def test_equal_weights_are_no_weights_bit_for_bit(query):
-    for one, other in zip(
+    for weighted, plain in zip(
         in_units(query, everything()[0], class_weights.shares((7.0, 7.0))),
         in_units(query, everything()[0], None),
         strict=True,
     ):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(weighted, plain)
 
 
 # -------------------------------------------------------------------------------------------------------- the oracle
@@ -242,11 +242,11 @@ class Nothing(KeyNoise):
 
 
 def setup(weights=SHARES):
-    made = Setup.create(MODEL, BUDGET.adjacency, Filter("rdp", BUDGET).price_list(), 100)
-    return dataclasses.replace(made, class_weights=weights)
+    unweighted = Setup.create(MODEL, BUDGET.adjacency, Filter("rdp", BUDGET).price_list(), 100)
+    return dataclasses.replace(unweighted, class_weights=weights)
 
 
-def asked(query, weights=SHARES, rows=None, noise=Nothing):
+def ask(query, weights=SHARES, rows=None, noise=Nothing):
     rows = jax.tree.map(jnp.asarray, encoded(TABLE)) if rows is None else rows
     here = Oracle(
         reader_of(rows), setup(weights), Spending(f32(0), f32(1e9)), noise(jax.random.key(0)), jnp.zeros((), int)
@@ -261,14 +261,14 @@ def test_a_simulation_weighs_each_row_by_its_class(name):
     one_by_one = jax.vmap(lambda x, y: query.add(query.empty(), Rows(x[None], y[None], jnp.ones(1))))
     counts = rows.mask * SHARES[rows.y.astype(int)]
     expected = counts @ jax.jit(one_by_one)(rows.x, rows.y)
-    for given in (rows, ArraySource(encoded(TABLE), 2)):
-        np.testing.assert_allclose(asked(query, rows=given)[1], expected, rtol=1e-4, atol=1e-7)
+    for row_source in (rows, ArraySource(encoded(TABLE), 2)):
+        np.testing.assert_allclose(ask(query, rows=row_source)[1], expected, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.slow(cases=["covariance", "bins"])
 @pytest.mark.parametrize("query", DESCRIBE.values(), ids=DESCRIBE)
 def test_what_describes_rows_counts_all_in_full(query):
-    np.testing.assert_array_equal(asked(query)[1], asked(query, weights=None)[1])
+    np.testing.assert_array_equal(ask(query)[1], ask(query, weights=None)[1])
 
 
 def test_every_shipped_query_is_weighed_describes_rows_or_is_refused():
@@ -286,8 +286,8 @@ def test_a_release_weighs_rows_in_memory_and_in_a_stream_alike():
 
     with jax.enable_x64(True):
         expected = in_units(gradient(), everything()[0], SHARES)[0][0]
-        for found in (jax.jit(total)(jax.tree.map(jnp.asarray, encoded(TABLE))), total(ArraySource(encoded(TABLE), 3))):
-            np.testing.assert_array_equal(np.asarray(found.high) * 2**32 + np.asarray(found.low), expected)
+        for exact in (jax.jit(total)(jax.tree.map(jnp.asarray, encoded(TABLE))), total(ArraySource(encoded(TABLE), 3))):
+            np.testing.assert_array_equal(np.asarray(exact.high) * 2**32 + np.asarray(exact.low), expected)
 
 
 @pytest.mark.slow
@@ -303,10 +303,10 @@ def test_a_drawn_batch_is_weighed_by_the_classes_of_its_own_rows():
 
 def test_weights_change_neither_noise_nor_price():
     nobody = jax.tree.map(jnp.asarray, encoded([NULL]))
-    (one, noised), (other, expected) = (asked(gradient(), w, nobody, KeyNoise) for w in (SHARES, None))
+    (weighted, noised), (plain, expected) = (ask(gradient(), w, nobody, KeyNoise) for w in (SHARES, None))
     np.testing.assert_array_equal(noised, expected)
-    assert float(one.spending.spent) == float(other.spending.spent) > 0
-    assert one.records[0].noise_multiplier == other.records[0].noise_multiplier
+    assert float(weighted.spending.spent) == float(plain.spending.spent) > 0
+    assert weighted.records[0].noise_multiplier == plain.records[0].noise_multiplier
 
 
 # ------------------------------------------------------------------------------------------------------------- units
@@ -377,9 +377,9 @@ def test_only_the_ratio_of_weights_matters(trained):
 
 
 def test_the_card_says_that_classes_were_weighted(trained):
-    said = [line for line in trained["weighted"].card.not_private if "weight" in line]
-    assert len(said) == 1
-    assert "public by declaration: 1 for class no, 12 for class yes" in said[0]
+    sentences = [line for line in trained["weighted"].card.not_private if "weight" in line]
+    assert len(sentences) == 1
+    assert "public by declaration: 1 for class no, 12 for class yes" in sentences[0]
     assert not any("weight" in line for line in trained["none"].card.not_private)
     assert trained["weighted"].card.epsilon_certified == trained["none"].card.epsilon_certified
 
@@ -393,9 +393,9 @@ def test_bounds_and_classes_take_weights_by_class(trained):
     assert schema.target.weights == (1.0, 12.0)
     result = l2p.private_train((X, y), "auto_clip", Budget(4.0, 1e-5), key=jax.random.key(0), **options)
     np.testing.assert_array_equal(result.params, trained["weighted"].params)
-    made = PrivateClassifier(4.0, protector="auto_clip", simulation_seed=0, **options).fit(X, y)
-    assert (made.predict(X) == "yes").mean() > 0.2
-    assert any("12 for class yes" in line for line in made.card_.not_private)
+    classifier = PrivateClassifier(4.0, protector="auto_clip", simulation_seed=0, **options).fit(X, y)
+    assert (classifier.predict(X) == "yes").mean() > 0.2
+    assert any("12 for class yes" in line for line in classifier.card_.not_private)
 
 
 @pytest.mark.slow
@@ -407,14 +407,14 @@ def test_apply_weighs_classes_keeps_the_schema_and_scores_all_rows_alike(tmp_pat
         (tmp_path / f"{name}.csv").write_text(text)
     args = ["apply", "--data", str(tmp_path / "ward.csv"), "--schema", str(tmp_path / "schema.json")]
     args += ["--epsilon", "4", "--delta", "1e-5", "--protector", "auto_clip", "--out", str(tmp_path / "run")]
-    code, said = observed(lambda: main([*args, "--dry-run"]))
-    assert code == 0, said
-    assert "1 for class no, 12 for class yes" in said
-    code, said = observed(lambda: main([*args, "--test", str(tmp_path / "test.csv"), "--seed", "0"]))
-    assert code == 0, said
-    made = l2p.load_model(tmp_path / "run")
-    assert made.schema.target.weights == (1.0, 12.0)
-    accuracy = (made.predict(rows) == rows["sick"]).mean()
+    code, output = observed(lambda: main([*args, "--dry-run"]))
+    assert code == 0, output
+    assert "1 for class no, 12 for class yes" in output
+    code, output = observed(lambda: main([*args, "--test", str(tmp_path / "test.csv"), "--seed", "0"]))
+    assert code == 0, output
+    predictor = l2p.load_model(tmp_path / "run")
+    assert predictor.schema.target.weights == (1.0, 12.0)
+    accuracy = (predictor.predict(rows) == rows["sick"]).mean()
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["accuracy"] == pytest.approx(accuracy)
 
 
@@ -430,9 +430,9 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("weights", "said"), BAD.values(), ids=BAD)
-def test_what_is_no_weight_is_refused(weights, said):
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize(("weights", "phrase"), BAD.values(), ids=BAD)
+def test_what_is_no_weight_is_refused(weights, phrase):
+    with pytest.raises(InputError, match=phrase):
         Target("sick", ("no", "yes"), weights=weights)
 
 
@@ -455,9 +455,9 @@ BY_CLASS = {
 }
 
 
-@pytest.mark.parametrize(("weights", "said"), BY_CLASS.values(), ids=BY_CLASS)
-def test_weights_by_class_that_do_not_fit_are_refused(weights, said):
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize(("weights", "phrase"), BY_CLASS.values(), ids=BY_CLASS)
+def test_weights_by_class_that_do_not_fit_are_refused(weights, phrase):
+    with pytest.raises(InputError, match=phrase):
         l2p.private_train(pair(), "noisygd", BUDGET, bounds=(0, 1), classes=["no", "yes"], class_weights=weights)
 
 
@@ -467,10 +467,10 @@ def test_weights_without_declared_classes_quote_no_label():
     assert "no'" not in str(refused.value)
 
 
-@pytest.mark.parametrize("given", [{"schema": SCHEMA}, {}])
-def test_weights_beside_a_schema_or_encoded_rows_are_refused(given):
+@pytest.mark.parametrize("options", [{"schema": SCHEMA}, {}])
+def test_weights_beside_a_schema_or_encoded_rows_are_refused(options):
     with pytest.raises(InputError, match="class_weights"):
-        l2p.private_train(rare(10) if given else table(), "noisygd", BUDGET, class_weights=(1, 2), **given)
+        l2p.private_train(rare(10) if options else table(), "noisygd", BUDGET, class_weights=(1, 2), **options)
 
 
 @pytest.mark.parametrize("method", sorted(HAND_DESIGNED))
@@ -515,6 +515,8 @@ def test_a_choice_among_several_runs_refuses_weights(tmp_path):
         "--out",
         str(tmp_path / "o"),
     ]
-    code, said = observed(lambda: main([*args, "--epsilon", "1", "--delta", "1e-6", "--protector", "noisygd:private"]))
+    code, output = observed(
+        lambda: main([*args, "--epsilon", "1", "--delta", "1e-6", "--protector", "noisygd:private"])
+    )
     assert code == 2
-    assert "scores them by the share of rows whose label is predicted" in said
+    assert "scores them by the share of rows whose label is predicted" in output

@@ -154,10 +154,14 @@ def test_price_is_differentiable():
 def test_accountants_of_several_epsilons_stack(name):
     budgets = [Budget(target, 1e-8) for target in (0.05, 0.1, 0.8)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[plan(name, budget) for budget in budgets])
-    prices, mus = jax.vmap(lambda one: (one.price(Event("gaussian", jnp.float32(3.0))), one.mu))(stacked)
+    prices, mus = jax.vmap(lambda accountant: (accountant.price(Event("gaussian", jnp.float32(3.0))), accountant.mu))(
+        stacked
+    )
     singles = [plan(name, budget) for budget in budgets]
-    np.testing.assert_allclose(prices, [one.price(Event("gaussian", jnp.float32(3.0))) for one in singles], rtol=1e-6)
-    np.testing.assert_allclose(mus, [one.mu for one in singles], rtol=1e-6)
+    np.testing.assert_allclose(
+        prices, [accountant.price(Event("gaussian", jnp.float32(3.0))) for accountant in singles], rtol=1e-6
+    )
+    np.testing.assert_allclose(mus, [accountant.mu for accountant in singles], rtol=1e-6)
 
 
 def test_refusals_say_what_to_do():
@@ -280,10 +284,10 @@ def test_every_combination_has_a_theorem_or_is_refused_in_a_sentence(sampler, ad
         else:
             with pytest.raises(InputError) as caught:
                 Filter(name, Budget(0.1, 1e-8, adjacency), sampler)
-            said = str(caught.value)
-            assert "\n" not in said
-            assert re.search(r"choose .*[.]$", said)
-            assert sampler.name in said
+            message = str(caught.value)
+            assert "\n" not in message
+            assert re.search(r"choose .*[.]$", message)
+            assert sampler.name in message
 
 
 def test_a_sampler_of_another_table_is_refused():
@@ -307,12 +311,12 @@ def test_every_mechanism_has_a_price_or_none_under_every_accountant(combination)
             with pytest.raises(InputError, match="cannot price"):
                 filter.spent([entry])
             continue
-        true, found = filter.spent([entry]), float(accountant.price(event, sampled=True))
+        true, price = filter.spent([entry]), float(accountant.price(event, sampled=True))
         # In `init` every row is read, and sampling never costs more than that.
         at_start = filter.spent([entry.replace(step=0)])
         assert 0 < true <= at_start * (1 + 1e-15) < math.inf
         assert (true < at_start / 10) == (filter.neighbours is not None and mechanism != "sinh_normal")
-        assert true <= found <= true * (1 + 1e-3)
+        assert true <= price <= true * (1 + 1e-3)
         assert at_start <= float(accountant.price(event)) <= at_start * (1 + 2e-6)
         # A query with less noise costs more, except where one query takes everything.
         assert (filter.spent([entry.replace(noise_multiplier=noise / 1.1)]) > true) == (name != "basic")
@@ -407,8 +411,8 @@ def test_noise_multiplier_inverts_the_sampled_price(combination):
         accountant = filter.price_list()
         costs = jnp.asarray(filter.limit * np.geomspace(1e-7, 1, 200), jnp.float32)
         for mechanism in ("gaussian", "laplace", "gumbel"):
-            found = there_and_back(accountant, costs, mechanism)
-            noise, back, below, slope = (np.asarray(x, np.float64) for x in found)
+            round_trip = there_and_back(accountant, costs, mechanism)
+            noise, back, below, slope = (np.asarray(x, np.float64) for x in round_trip)
             wanted = np.asarray(costs, np.float64)
             assert np.all(back <= wanted)
             assert np.all(below > wanted)  # the least noise that the cost pays for, within 3e-4
@@ -442,10 +446,10 @@ def test_an_order_planned_for_the_steps_needs_no_more_noise(adjacency):
 def test_an_order_that_is_given_prices_as_the_filter_that_planned_it():
     """The order on a card, whatever later versions would plan."""
     planned = Filter("rdp", Budget(0.8, 1e-6), Poisson(0.05), 200)
-    other = Filter("rdp", Budget(0.8, 1e-6), Poisson(0.05), 7, fixed_order=planned.order)
+    at_order = Filter("rdp", Budget(0.8, 1e-6), Poisson(0.05), 7, fixed_order=planned.order)
     trace = [Answered(1, "gaussian", 9.0)]
-    assert other.spent(trace) == planned.spent(trace)
-    assert dataclasses.replace(other, fixed_order=None).spent(trace) != planned.spent(trace)
+    assert at_order.spent(trace) == planned.spent(trace)
+    assert dataclasses.replace(at_order, fixed_order=None).spent(trace) != planned.spent(trace)
 
 
 def test_steps_plan_no_order_where_nothing_is_amplified():
@@ -474,12 +478,14 @@ def test_golden_noise_multipliers(epsilon):
         by_paper, by_renyi = cell.split("/")
         unit = 10.0 ** -len(by_paper.partition(".")[2])
         assert least_noise(paper, paper.limit / steps) == pytest.approx(float(by_paper), abs=0.5 * unit)
-        found, unit = least_noise(renyi, renyi.limit / steps), 10.0 ** -len(by_renyi.partition(".")[2])
-        assert float(by_renyi) * (1 - 5e-3) < found < float(by_renyi) + 0.5 * unit
+        noise, unit = least_noise(renyi, renyi.limit / steps), 10.0 ** -len(by_renyi.partition(".")[2])
+        assert float(by_renyi) * (1 - 5e-3) < noise < float(by_renyi) + 0.5 * unit
 
 
 @pytest.mark.slow(cases=["('rdp', Poisson*"])
-@pytest.mark.parametrize("combination", [made for made in COMBINATIONS if made[0] != "basic"], ids=str)
+@pytest.mark.parametrize(
+    "combination", [combination for combination in COMBINATIONS if combination[0] != "basic"], ids=str
+)
 def test_extreme_budgets_can_be_planned_and_certified(combination):
     name, sampler, adjacency = combination
     for epsilon, delta in itertools.product((1e-3, 0.1, 3.0, 100.0), (1e-12, 1e-8, 1e-2)):

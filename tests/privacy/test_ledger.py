@@ -50,10 +50,10 @@ def sentence(*phrases, error=InputError):
     """Expects an error whose message is one sentence."""
     with pytest.raises(error) as caught:
         yield
-    said = str(caught.value)
-    assert "\n" not in said
-    assert re.search(r"[.][^.]*[a-z)][.]$|^[^.]*[.]$", said)
-    assert all(phrase in said for phrase in phrases), said
+    message = str(caught.value)
+    assert "\n" not in message
+    assert re.search(r"[.][^.]*[a-z)][.]$|^[^.]*[.]$", message)
+    assert all(phrase in message for phrase in phrases), message
 
 
 def sql(ledger, statement, *values):
@@ -81,12 +81,17 @@ def assert_sound(ledger):
 
 def test_what_is_written_is_read_again(tmp_path):
     budget = Budget(0.1, 1e-8, Adjacency.ADD_REMOVE)
-    made = Ledger.create(tmp_path / "a ?#%.ledger", "ward 7 – Zürich", budget, "basic", Cost(0.1, 1e-8))
-    assert Ledger.open(made.path) == made
-    assert (made.name, made.budget, made.unit, made.limit) == ("ward 7 – Zürich", budget, "basic", Cost(0.1, 1e-8))
-    assert made.created.endswith("+00:00")
+    created = Ledger.create(tmp_path / "a ?#%.ledger", "ward 7 – Zürich", budget, "basic", Cost(0.1, 1e-8))
+    assert Ledger.open(created.path) == created
+    assert (created.name, created.budget, created.unit, created.limit) == (
+        "ward 7 – Zürich",
+        budget,
+        "basic",
+        Cost(0.1, 1e-8),
+    )
+    assert created.created.endswith("+00:00")
     assert [path.name for path in tmp_path.iterdir()] == ["a ?#%.ledger"]
-    assert (made.entries(), made.spent(), made.left()) == ([], Cost(0.0), made.limit)
+    assert (created.entries(), created.spent(), created.left()) == ([], Cost(0.0), created.limit)
 
 
 def test_a_run_is_reserved_settled_and_listed(ledger):
@@ -253,15 +258,15 @@ def test_a_name_cannot_steer_a_terminal(tmp_path, ledger, capsys, monkeypatch):
     assert main(["ledger", "show", str(forged)]) == 2
     (tmp_path / "a\x1b[2Jb.csv").write_text("age\n")
     assert main(["schema", str(tmp_path / "a\x1b[2Jb.csv"), "--target", "b\x9b2J", "--out", str(tmp_path / "s")]) == 2
-    said = "".join(capsys.readouterr())
-    assert "\\x1b]0;son" in said
-    assert not {"\x1b", "\x9b"} & set(said)
+    printed = "".join(capsys.readouterr())
+    assert "\\x1b]0;son" in printed
+    assert not {"\x1b", "\x9b"} & set(printed)
 
 
 def test_another_format_is_refused(ledger):
-    for version, said in ((4, "a newer l2p"), (2, "an older l2p"), (0, "an older l2p")):
+    for version, phrase in ((4, "a newer l2p"), (2, "an older l2p"), (0, "an older l2p")):
         sql(ledger, f"PRAGMA user_version = {version}")
-        with sentence(said):
+        with sentence(phrase):
             Ledger.open(ledger.path)
 
 
@@ -379,7 +384,7 @@ class Runs(RuleBasedStateMachine):
     def teardown(self):
         self.folder.close()
 
-    def left(self):
+    def remaining(self):
         return [limit - spent for limit, spent in zip(map(Fraction, (1.0, 1e-6)), self.spent(), strict=True)]
 
     def spent(self):
@@ -387,7 +392,7 @@ class Runs(RuleBasedStateMachine):
 
     @rule(target=open_runs, cost=costs)
     def reserve(self, cost):
-        fits = any(cost) and all(asked <= left for asked, left in zip(cost, self.left(), strict=True))
+        fits = any(cost) and all(cost_part <= room for cost_part, room in zip(cost, self.remaining(), strict=True))
         try:
             run = self.ledger.reserve(cost, "run")
         except InputError:
@@ -435,7 +440,7 @@ class Runs(RuleBasedStateMachine):
         true = self.spent()
         assert all(spent <= limit for spent, limit in zip(true, self.ledger.limit, strict=True))
         assert all(spent <= Fraction(up) for spent, up in zip(true, self.ledger.spent(), strict=True))
-        assert all(Fraction(down) <= left for down, left in zip(self.ledger.left(), self.left(), strict=True))
+        assert all(Fraction(down) <= room for down, room in zip(self.ledger.left(), self.remaining(), strict=True))
 
 
 TestRuns = Runs.TestCase

@@ -30,8 +30,8 @@ def descend(table, step_sizes, penalty=0.0):
 
 
 def neighbours(table, adjacency):
-    for other in [None] if adjacency is Adjacency.ZERO_OUT else POSSIBLE:
-        yield [other, *table[1:]]
+    for row in [None] if adjacency is Adjacency.ZERO_OUT else POSSIBLE:
+        yield [row, *table[1:]]
 
 
 SCHEDULES = {
@@ -55,8 +55,8 @@ def test_no_neighbour_of_any_table_is_further_away(name, adjacency):
         for rest in itertools.islice(itertools.combinations_with_replacement(POSSIBLE, NUM_ROWS - 1), 0, None, 7):
             table = [first, *rest]
             result = descend(table, step_sizes, penalty)
-            for other in neighbours(table, adjacency):
-                farthest = max(farthest, float(np.linalg.norm(result - descend(other, step_sizes, penalty))))
+            for neighbour in neighbours(table, adjacency):
+                farthest = max(farthest, float(np.linalg.norm(result - descend(neighbour, step_sizes, penalty))))
     assert 0.01 * bound < farthest <= bound
 
 

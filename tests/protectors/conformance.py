@@ -238,10 +238,10 @@ NORMALIZED, LOSS, NORM_OF = "normalized_gradient", "clipped_loss", "gradient_nor
 def gentle(name):
     """A method with the learning rate 3, at which differences over these runs are accurate."""
 
-    def one(path, leaf):
+    def gentle_leaf(path, leaf):
         return jnp.log(f32([3.0])) if "['learning_rate']" in jax.tree_util.keystr(path) else leaf
 
-    return jax.tree_util.tree_map_with_path(one, HAND_DESIGNED[name](BUDGETS[MIDDLE], num_rows=N))
+    return jax.tree_util.tree_map_with_path(gentle_leaf, HAND_DESIGNED[name](BUDGETS[MIDDLE], num_rows=N))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -602,8 +602,8 @@ def single(name, parts=(STEPS,), budget=MIDDLE, seed=0, accountant=None):
     for part in parts:
         current, *records_and_seen = jit_advance(protector, current, ROWS, here, noise, num_steps=part)
         later.append(records_and_seen)
-    records, seen = jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
-    return jax.device_get((jit_finish(protector, current, here), current, (first, records), seen))
+    records, observations = jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
+    return jax.device_get((jit_finish(protector, current, here), current, (first, records), observations))
 
 
 @functools.cache

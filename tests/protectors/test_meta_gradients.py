@@ -18,11 +18,11 @@ def meta(name):
     here = setup_of(case, BUDGETS[2])
 
     def loss(protector):
-        def one(key):
+        def loss_of(key):
             params, ended, _, _ = run(protector, ZERO, ROWS, here, key)
             return jax.vmap(MODEL.loss, (None, 0, 0))(params, ROWS.x, ROWS.y).mean(), ended.step
 
-        losses, steps = jax.vmap(one)(jax.random.split(KEY, 2))
+        losses, steps = jax.vmap(loss_of)(jax.random.split(KEY, 2))
         return losses.mean(), steps
 
     value_and_grad = jax.jit(jax.value_and_grad(loss, has_aux=True))
@@ -128,8 +128,8 @@ def test_meta_gradients_are_central_differences(name):
             for sign in (1, -1):
                 moved = [*leaves]
                 moved[index] = np.float32(leaves[index] + sign * step * direction)
-                (value, taken), _ = loss_and_gradient(jax.tree.unflatten(structure, moved))
-                assert np.array_equal(taken, steps)  # both sides end after the same step, or no derivative exists
+                (value, steps_there), _ = loss_and_gradient(jax.tree.unflatten(structure, moved))
+                assert np.array_equal(steps_there, steps)  # both sides end after the same step, or no derivative exists
                 values.append(float(value))
             differences.append((values[0] - values[1]) / (2 * step))
         expected = pytest.approx(slope, rel=0.05, abs=2e-4 if name in JUMPING else 3e-5)

@@ -215,8 +215,8 @@ def test_outside_its_range_the_control_runs_in_place_of_a_protector(tmp_path, mo
     assert not np.array_equal(l2p.private_train(table(), "mine", BUDGET, key=key).params, params)
     # A control has no networks, so it runs itself everywhere.
     checkpoint.save(louder, tmp_path / "control-other.safetensors", card | {"range": narrow})
-    other = l2p.private_train(table(), "control-other", BUDGET, key=key)
-    assert other.card.protector["name"] == "control-other"
+    of_another = l2p.private_train(table(), "control-other", BUDGET, key=key)
+    assert of_another.card.protector["name"] == "control-other"
     checkpoint.save(louder, path, card | {"range": narrow, "warm_start_arrays_sha256": "0" * 64})
     changed = l2p.private_train(table(), "mine", BUDGET, key=key)
     assert changed.card.protector["name"] == "mine"
@@ -242,21 +242,21 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
         return named.name, warnings
 
     assert names(0.05, 0.01, here + 0.1) == ("mine", [])
-    said = [
+    warnings = [
         "At this budget control-mine runs: on held-out tasks the networks of mine did no better than it, over all of "
         "them or with this model, or did worse on those of one source."
     ]
-    assert names(0.05, 0.03, here + 0.1) == ("control-mine", said)
-    assert names(-0.05, 0.01, here + 0.1) == ("control-mine", said)
-    assert names(0.05, 0.01, here - 0.1) == ("control-mine", said)
+    assert names(0.05, 0.03, here + 0.1) == ("control-mine", warnings)
+    assert names(-0.05, 0.01, here + 0.1) == ("control-mine", warnings)
+    assert names(0.05, 0.01, here - 0.1) == ("control-mine", warnings)
     assert names(0.05, 0.01, here + 0.1, adult=(0.2, 0.01), digits=(-0.01, 0.01)) == ("mine", [])
-    assert names(0.05, 0.01, here + 0.1, adult=(0.2, 0.01), digits=(-0.03, 0.01)) == ("control-mine", said)
+    assert names(0.05, 0.01, here + 0.1, adult=(0.2, 0.01), digits=(-0.03, 0.01)) == ("control-mine", warnings)
     # Where gains are known by model, a loss on one source is no loss of all models with it.
     gained, little, lost = (0.2, 0.01), (0.01, 0.01), (-0.01, 0.01)
     assert names(0.05, 0.01, here + 0.1, {"logistic": gained, "svm": lost}, digits=(-0.03, 0.01)) == ("mine", [])
     assert names(0.05, 0.01, here + 0.1, {"logistic": little, "svm": gained}) == ("mine", [])
-    assert names(0.05, 0.01, here + 0.1, {"logistic": lost, "svm": gained}) == ("control-mine", said)
-    assert names(0.05, 0.03, here + 0.1, {"logistic": gained, "svm": gained}) == ("control-mine", said)
+    assert names(0.05, 0.01, here + 0.1, {"logistic": lost, "svm": gained}) == ("control-mine", warnings)
+    assert names(0.05, 0.03, here + 0.1, {"logistic": gained, "svm": gained}) == ("control-mine", warnings)
 
 
 @pytest.mark.slow
@@ -414,8 +414,8 @@ def test_dpsgd_is_a_release_that_learns_from_batches_and_whose_card_says_so(acco
     assert card.filter().certify(card.answered(), card.adaptive_noise) == card.epsilon_certified
     assert read_card(card, tmp_path) == card
     # On all rows the same queries would cost far more.
-    whole = Filter("gdp", BUDGET)
-    assert whole.spent(card.answered()) > 10 * whole.limit
+    unsampled = Filter("gdp", BUDGET)
+    assert unsampled.spent(card.answered()) > 10 * unsampled.limit
 
 
 SAMPLERS = {

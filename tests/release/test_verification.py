@@ -30,9 +30,9 @@ def cards():
 
 def card(name):
     """One of these cards, as if this version had made it."""
-    made = copy.deepcopy(cards()[name])
-    made["versions"]["l2p"] = versions()["l2p"]
-    return made
+    copied = copy.deepcopy(cards()[name])
+    copied["versions"]["l2p"] = versions()["l2p"]
+    return copied
 
 
 @pytest.fixture
@@ -64,88 +64,88 @@ SLOW = ("sgd_ma", "dpsgd, pld", "minibatch, at a rate", "dpsgd", "hyfree", "sgd_
 @pytest.mark.slow(cases=SLOW)
 @pytest.mark.parametrize("name", cards())
 def test_sound_cards_of_every_kind_verify(verify, name):
-    code, said = verify(card(name))
-    assert (code, "the card holds" in said) == (0, True), said
-    assert "by this version" not in said
-    assert ("so is the noise of every query" in said) == (name not in NOT_REHEARSED)
-    assert ("of which it lists one" in said) == (name in ("the best of several", "chosen on parts"))
+    code, output = verify(card(name))
+    assert (code, "the card holds" in output) == (0, True), output
+    assert "by this version" not in output
+    assert ("so is the noise of every query" in output) == (name not in NOT_REHEARSED)
+    assert ("of which it lists one" in output) == (name in ("the best of several", "chosen on parts"))
 
 
 def test_sound_cards_are_of_every_accountant():
-    assert {made["accountant"] for made in cards().values()} == set(run_names())
+    assert {base["accountant"] for base in cards().values()} == set(run_names())
 
 
 def test_what_it_shows_and_what_it_does_not_is_said(verify):
-    code, said = verify(card("noisygd"), "--json")
-    report = json.loads(said)
+    code, output = verify(card("noisygd"), "--json")
+    report = json.loads(output)
     assert (code, report["holds"], report["known_by"], report["rehearsed"]) == (0, True, "name", True)
     assert report["problems"] == report["remarks"] == []
-    _, said = verify(card("agd"))
-    assert "priced again here and by dp-accounting, cost no more than it says" in said
-    assert "Sampler, mechanisms, steps, and whether noise depends on answers, are those of its protector. Not" in said
-    assert "Not shown: that this run took place, and when, on which rows, with noise from where" in said
+    _, output = verify(card("agd"))
+    assert "priced again here and by dp-accounting, cost no more than it says" in output
+    assert "Sampler, mechanisms, steps, and whether noise depends on answers, are those of its protector. Not" in output
+    assert "Not shown: that this run took place, and when, on which rows, with noise from where" in output
     unknown = card("noisygd") | {"protector": {"name": "MyOwn", "sha256": None, "sources": None, "range": None}}
-    code, said = verify(unknown)
+    code, output = verify(unknown)
     assert code == 0
-    assert "Protector MyOwn is not known here (it has no file)" in said
-    assert "is what the card says and nobody checked" in said
-    assert "are those of its protector" not in said
+    assert "Protector MyOwn is not known here (it has no file)" in output
+    assert "is what the card says and nobody checked" in output
+    assert "are those of its protector" not in output
 
 
 # --------------------------------------------------------------------------------------------------------- edited cards
-def poisson(made, rate=0.05):
-    made["sampler"] = Poisson(rate).to_json()
+def poisson(fields, rate=0.05):
+    fields["sampler"] = Poisson(rate).to_json()
 
 
-def louder(made, factor, events=True, mechanisms=True, envelope=False):
+def louder(fields, factor, events=True, mechanisms=True, envelope=False):
     """A card with its noise scaled by `factor`, in the selected places."""
-    for span in [*(made["events"] if events else []), *(made["envelope"] if envelope else [])]:
+    for span in [*(fields["events"] if events else []), *(fields["envelope"] if envelope else [])]:
         span["queries"] = [[mechanism, noise * factor] for mechanism, noise in span["queries"]]
-    for kind in made["mechanisms"] if mechanisms else []:
+    for kind in fields["mechanisms"] if mechanisms else []:
         kind["noise_multiplier"] = [noise * factor for noise in kind["noise_multiplier"]]
 
 
-def renamed(made, old, new):
+def renamed(fields, old, new):
     """A card with one mechanism renamed."""
-    for span in made["events"]:
+    for span in fields["events"]:
         span["queries"] = [[new if mechanism == old else mechanism, noise] for mechanism, noise in span["queries"]]
-    for kind in made["mechanisms"]:
+    for kind in fields["mechanisms"]:
         kind["mechanism"] = new if kind["mechanism"] == old else kind["mechanism"]
 
 
-def without_steps(made, dropped):
+def without_steps(fields, dropped):
     """A card without the queries of some steps."""
     spans = [
-        (step, span["queries"]) for span in made["events"] for step in range(span["steps"][0], span["steps"][1] + 1)
+        (step, span["queries"]) for span in fields["events"] for step in range(span["steps"][0], span["steps"][1] + 1)
     ]
-    kept = [{"steps": [step, step], "queries": queries} for step, queries in spans if step not in dropped]
-    noise = [query[1] for span in kept for query in span["queries"]]
-    made["events"] = kept
-    made["mechanisms"][0] |= {"count": len(kept), "noise_multiplier": [min(noise), max(noise)]}
+    spans_left = [{"steps": [step, step], "queries": queries} for step, queries in spans if step not in dropped]
+    noise = [query[1] for span in spans_left for query in span["queries"]]
+    fields["events"] = spans_left
+    fields["mechanisms"][0] |= {"count": len(spans_left), "noise_multiplier": [min(noise), max(noise)]}
 
 
-def shorter(made, steps):
-    without_steps(made, range(steps + 1, made["max_steps"] + 1))
-    made |= {"steps": steps, "stop_reason": "budget", "epsilon_certified": 0.9}
+def shorter(fields, steps):
+    without_steps(fields, range(steps + 1, fields["max_steps"] + 1))
+    fields |= {"steps": steps, "stop_reason": "budget", "epsilon_certified": 0.9}
 
 
 def set_(*path, to):
-    def edit(made):
-        functools.reduce(lambda node, key: node[key], path[:-1], made)[path[-1]] = to
+    def edit(fields):
+        functools.reduce(lambda node, key: node[key], path[:-1], fields)[path[-1]] = to
 
     return edit
 
 
 def both(*edits):
-    def edit(made):
-        for one in edits:
-            one(made)
+    def edit(fields):
+        for change in edits:
+            change(fields)
 
     return edit
 
 
 def part(function, *values, **options):
-    return lambda made: function(made, *values, **options)
+    return lambda fields: function(fields, *values, **options)
 
 
 CONTROL = checkpoint.digest("control-plain-adult")
@@ -197,7 +197,7 @@ EDITS = {
         part(without_steps, range(2, 51, 2)),
         "was granted different queries in different steps",
     ),
-    "a step too many": ("agd", lambda made: made.update(steps=made["steps"] - 1), "was granted all of step"),
+    "a step too many": ("agd", lambda fields: fields.update(steps=fields["steps"] - 1), "was granted all of step"),
     "more steps allowed": (
         "noisygd",
         both(set_("max_steps", to=60), set_("stop_reason", to="budget")),
@@ -326,9 +326,13 @@ EDITS = {
         "counts for 0.1 in its ledger, where its queries cost",
     ),
     "nothing that is not private": ("noisygd", set_("not_private", to=[]), "leaves out of not_private"),
-    "one sentence less": ("agd", lambda made: made["not_private"].pop(2), "leaves out of not_private"),
-    "what made it": ("universal", lambda made: made["not_private"].pop(), "The protector was made from public data"),
-    "public rows unsaid": ("ppgd", lambda made: made["not_private"].pop(), "public rows, which the protector read"),
+    "one sentence less": ("agd", lambda fields: fields["not_private"].pop(2), "leaves out of not_private"),
+    "what made it": (
+        "universal",
+        lambda fields: fields["not_private"].pop(),
+        "The protector was made from public data",
+    ),
+    "public rows unsaid": ("ppgd", lambda fields: fields["not_private"].pop(), "public rows, which the protector read"),
     "no warnings": ("large epsilon", set_("warnings", to=[]), "leaves out of warnings what a run like it says"),
     "no warning of its range": (
         "a control stands in",
@@ -365,13 +369,13 @@ EDITS = {
     "never moved, unwarned": ("noisygd", set_("learned", to=learned.UNMOVED), "leaves out of warnings"),
     "an idle run": (
         "agd",
-        lambda made: made.update(mechanisms=[], events=[], steps=0, stop_reason="budget", learned=learned.SIGNAL),
+        lambda fields: fields.update(mechanisms=[], events=[], steps=0, stop_reason="budget", learned=learned.SIGNAL),
         "may have been learned, where a run like it says: Nothing",
     ),
     "choice": ("the best of several", set_("not_private", to=[]), "leaves out of not_private"),
     "theorem of a choice": (
         "the best of several",
-        lambda made: made.update(theorem=made["theorem"].replace(find("gdp").theorem, "It holds.")),
+        lambda fields: fields.update(theorem=fields["theorem"].replace(find("gdp").theorem, "It holds.")),
         "states a choice among several runs as none does",
     ),
     "commands for a terminal": ("noisygd", set_("protector", "name", to="noisygd\x1b[8m"), "does not match"),
@@ -390,21 +394,21 @@ EDITS = {
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edited_card_is_refused_for_what_was_edited(verify, name):
     base, edit, phrase = EDITS[name]
-    made = card(base)
-    edit(made)
-    code, said = verify(made)
+    edited = card(base)
+    edit(edited)
+    code, output = verify(edited)
     assert code in (1, 2)
-    assert phrase in said
-    assert "the card holds" not in said
+    assert phrase in output
+    assert "the card holds" not in output
     if code == 1:
-        assert "THE CARD DOES NOT HOLD: it" in said
+        assert "THE CARD DOES NOT HOLD: it" in output
 
 
 def test_a_name_that_stands_twice_is_refused(verify):
     text = json.dumps(card("noisygd"))
-    code, said = verify(text.replace('"epsilon": 1.0', '"epsilon": 0.1, "epsilon": 1.0', 1))
+    code, output = verify(text.replace('"epsilon": 1.0', '"epsilon": 0.1, "epsilon": 1.0', 1))
     assert code == 2
-    assert "the name 'epsilon' occurs twice" in said
+    assert "the name 'epsilon' occurs twice" in output
 
 
 REMARKS = {
@@ -436,12 +440,12 @@ REMARKS = {
 @pytest.mark.parametrize("case", REMARKS)
 def test_what_cannot_be_decided_is_said(verify, case):
     edit, phrase = REMARKS[case]
-    made = card("noisygd")
-    edit(made)
-    code, said = verify(made)
+    edited = card("noisygd")
+    edit(edited)
+    code, output = verify(edited)
     assert code == 0
-    assert "note: " in said
-    assert phrase in said
+    assert "note: " in output
+    assert phrase in output
 
 
 #: For each field of a card, an edit of it that is refused, or what the verdict says of it.
@@ -485,25 +489,25 @@ FIELDS = {
 
 def test_every_field_is_checked_or_named_as_not_shown(verify):
     assert set(FIELDS) == {field.name for field in dataclasses.fields(Card)}
-    _, said = verify(card("noisygd"))
-    unsaid = [case for case in FIELDS.values() if case not in EDITS and case not in said]
+    _, output = verify(card("noisygd"))
+    unsaid = [case for case in FIELDS.values() if case not in EDITS and case not in output]
     assert unsaid == ["does not match", "by this version"]  # the schema's, and a remark's: see above
 
 
 def test_a_card_is_compared_with_the_schema_beside_it(verify, tmp_path):
     schema = Schema({"age": Number(0, 90), "ward": Category(("a", "b"))}, Target("ill", classes=("no", "yes")))
     schema.write(tmp_path / "schema.json")
-    made = card("noisygd")
-    code, said = verify(made)
-    assert (code, "with the schema beside it says" in said) == (1, True)
-    made["not_private"] += public_statements(schema)
-    code, said = verify(made)
-    assert (code, "the card holds" in said) == (0, True)
+    edited = card("noisygd")
+    code, output = verify(edited)
+    assert (code, "with the schema beside it says" in output) == (1, True)
+    edited["not_private"] += public_statements(schema)
+    code, output = verify(edited)
+    assert (code, "the card holds" in output) == (0, True)
 
 
 def test_a_card_that_was_written_anew_holds_and_that_is_said(verify):
     """This method has the same noise multiplier whether rows are nulled or replaced, so the two cannot be
     distinguished."""
-    code, said = verify(card("noisygd") | {"adjacency": "replace_one"})
+    code, output = verify(card("noisygd") | {"adjacency": "replace_one"})
     assert code == 0
-    assert "anybody can write one that holds" in said
+    assert "anybody can write one that holds" in output

@@ -149,8 +149,8 @@ def pairs_z(members, correlation=0.0):
     """Largest |z| over pairs of rows. Null: their inclusions correlate by `correlation` exactly; |z| > 6.5 has
     probability 780 * 8e-11 = 6e-8 at most."""
     flat = members.reshape(-1, N)
-    found = np.corrcoef(flat.T)[np.triu_indices(N, 1)]
-    return np.abs(found - correlation).max() * math.sqrt(len(flat))
+    correlations = np.corrcoef(flat.T)[np.triu_indices(N, 1)]
+    return np.abs(correlations - correlation).max() * math.sqrt(len(flat))
 
 
 def sizes_p(members, rate):
@@ -194,8 +194,8 @@ def test_two_asks_of_one_step_and_two_steps_draw_batches_of_their_own(sampler, d
     centred = (members - rate) / math.sqrt(rate * (1 - rate))
     # Null: independent batches; a mean of products of standardised inclusions, whose deviation is at most 1 / sqrt of
     # their number (batches of one size correlate negatively within). Power: one batch for both gives a mean of 1.
-    for one, other in [(centred[:, :, 0], centred[:, :, 1]), (centred[:, 1:], centred[:, :-1])]:
-        assert abs((one * other).mean()) * math.sqrt(one.size / N) < 5  # 6e-7, and less as rows average out
+    for first, second in [(centred[:, :, 0], centred[:, :, 1]), (centred[:, 1:], centred[:, :-1])]:
+        assert abs((first * second).mean()) * math.sqrt(first.size / N) < 5  # 6e-7, and less as rows average out
     assert abs((centred[1:] * centred[:-1]).mean()) * math.sqrt(centred[1:].size / N) < 5  # and so do two runs
 
 
@@ -262,15 +262,15 @@ def test_batches_of_an_epoch_are_disjoint_and_every_epoch_has_an_order_of_its_ow
 @pytest.mark.slow
 @pytest.mark.parametrize("parts", [(1,) * STEPS, (2, 5, 4, 1)], ids=str)
 def test_epochs_go_on_where_the_last_chunk_ended(parts):
-    whole, _, _ = read(EPOCHS)
+    at_once, _, _ = read(EPOCHS)
     chunked, _, _ = read(EPOCHS, parts=parts)
-    assert np.array_equal(whole.state[1], chunked.state[1])
+    assert np.array_equal(at_once.state[1], chunked.state[1])
     together, apart = Entropy(7), Entropy(7)
     plan = [BatchDraw(EPOCHS, N)]
-    one = together.draw(plan, STEPS)[0]
-    other = np.concatenate([apart.draw(plan, part)[0] for part in parts])
-    assert np.array_equal(one, other)
-    epochs = lines_to_members(other).reshape(-1, EPOCHS.steps_per_charge, N).sum(1)
+    drawn = together.draw(plan, STEPS)[0]
+    in_parts = np.concatenate([apart.draw(plan, part)[0] for part in parts])
+    assert np.array_equal(drawn, in_parts)
+    epochs = lines_to_members(in_parts).reshape(-1, EPOCHS.steps_per_charge, N).sum(1)
     assert epochs.max() == 1
 
 
@@ -341,22 +341,22 @@ def test_a_release_adds_up_the_drawn_rows_and_no_padding(sampler, block):
     rows = garbage_rows() if block is None else ArraySource(jax.tree.map(np.asarray, garbage_rows()), block)
     drawn = drawn_for(sampler, 4, num_steps=4)
     _, current = release(sampler, rows, drawn)
-    whole, answers = current.state
+    total, answers = current.state
     batches = drawn_batches(drawn)
     assert len(batches) == (1 if sampler is EPOCHS else ASKS)
     assert any(0 not in listed for lines in batches for listed in lines)
     for ask in range(ASKS):
         expected = naive_sums(batches[min(ask, len(batches) - 1)])
         np.testing.assert_allclose(answers[:, ask], expected, atol=1e-4)  # N rows rounded to a grid of 2^-20
-    np.testing.assert_allclose(whole, naive_sums(np.arange(N)[None])[0], atol=1e-4)
+    np.testing.assert_allclose(total, naive_sums(np.arange(N)[None])[0], atol=1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", EVERY, ids=lambda sampler: sampler.name)
 def test_a_simulation_adds_up_the_rows_that_it_drew(sampler):
     # The same key draws the same lines of any table of N rows: unit vectors tell which.
-    seen = members_of(read(sampler)[0].state[1])
-    lines = np.where(seen, np.arange(N), -1).reshape(-1, N)
+    members = members_of(read(sampler)[0].state[1])
+    lines = np.where(members, np.arange(N), -1).reshape(-1, N)
     answers = np.asarray(read(sampler, garbage_rows())[0].state[1]).reshape(-1, 4)
     np.testing.assert_allclose(answers, naive_sums(lines), atol=20 * QUIET)
 
@@ -387,14 +387,14 @@ class Scripted(HostNoise):
     """Given batches, and no noise."""
 
     def __init__(self, batch):
-        self.given, self.asked = batch, []
+        self.rows_drawn, self.calls = batch, []
 
     def add(self, distribution, aggregate, scale):
         return value_of(aggregate)
 
     def batch(self, sampler, num_rows, step):
-        self.asked.append((sampler, num_rows, int(step)))
-        return self.given
+        self.calls.append((sampler, num_rows, int(step)))
+        return self.rows_drawn
 
 
 @pytest.mark.slow
@@ -408,19 +408,19 @@ def test_a_query_in_init_reads_every_row_and_pays_for_every_row(sampler):
     noise = f32(30.0)
     costs = []
     for sampled in (False, True):
-        given = Scripted(Batch(jnp.array([4, 0], jnp.int32), f32([1.0, 0.0])))
+        scripted = Scripted(Batch(jnp.array([4, 0], jnp.int32), f32([1.0, 0.0])))
         oracle = Oracle(
             reader_of(WHO),
             setup(sampler, cap=f32(math.inf)),
             fresh_spending(),
-            given,
+            scripted,
             jnp.array(2),
             Terms(sampled=sampled),
         )
         answer = oracle.ask(FeatureSum(N, f32(1.0), noise))
         costs.append(float(oracle.records[0].cost))
         assert np.flatnonzero(np.rint(answer)).tolist() == ([4] if sampled else list(range(N)))
-        assert given.asked == ([(sampler, N, 2)] if sampled else [])
+        assert scripted.calls == ([(sampler, N, 2)] if sampled else [])
         events = [Answered(3 if sampled else 0, "gaussian", 30.0)]
         assert costs[-1] == pytest.approx(Filter("rdp", budget_for(sampler), sampler, STEPS).spent(events), rel=1e-3)
     assert costs[0] == pytest.approx(float(accountant.price(Event("gaussian", noise))), rel=1e-6)
@@ -512,20 +512,20 @@ def test_a_setup_has_no_sampler_but_its_accountants(sampler):
     assert not hasattr(here, "sampler")
     assert float(here.batch_rows) == pytest.approx(N * sampler.rate())
     # An accountant whose sampler was swapped does not get the batches that it was priced for from a release.
-    other = FIXED if sampler is POISSON else POISSON
-    (_, plan), _, steps = drawn_for(other, num_steps=1)
+    mismatched = FIXED if sampler is POISSON else POISSON
+    (_, plan), _, steps = drawn_for(mismatched, num_steps=1)
     noise = HostNoise([values[0] for values in steps], plan)
     with pytest.raises(RuntimeError, match=r"was planned, but the step asked for a batch .* by " + sampler.name):
         noise.batch(sampler, N, jnp.array(0))
 
 
 @pytest.mark.parametrize(
-    ("planned", "asked"), [(ZERO_OUT, REPLACE_ONE), (REPLACE_ONE, ZERO_OUT)], ids=["zero_out", "replace_one"]
+    ("planned", "adjacency"), [(ZERO_OUT, REPLACE_ONE), (REPLACE_ONE, ZERO_OUT)], ids=["zero_out", "replace_one"]
 )
-def test_an_accountant_priced_for_other_neighbours_makes_no_setup(planned, asked):
+def test_an_accountant_priced_for_other_neighbours_makes_no_setup(planned, adjacency):
     accountant = Filter("rdp", Budget(1.0, 1e-6, planned), POISSON, STEPS).price_list()
     with pytest.raises(InputError, match="neighbours"):
-        Setup.create(MODEL, asked, accountant, N)
+        Setup.create(MODEL, adjacency, accountant, N)
 
 
 @pytest.mark.parametrize("sampler", [FixedSize(SIZE, N + 1), PermutationEpochs(SIZE, N - 1)], ids=str)
@@ -561,11 +561,11 @@ def descend(sampler, rows, centering=None):
 
 @pytest.mark.slow
 def test_reading_nearly_every_row_is_nearly_the_full_batch():
-    whole = descend(FullBatch(), TABLE)
-    assert np.abs(whole).max() > 0.1
-    np.testing.assert_allclose(descend(Poisson(0.999999), TABLE), whole, atol=1e-4)
+    full_batch = descend(FullBatch(), TABLE)
+    assert np.abs(full_batch).max() > 0.1
+    np.testing.assert_allclose(descend(Poisson(0.999999), TABLE), full_batch, atol=1e-4)
     # One row of 40 is missing from every batch: it moves a mean of gradients of length 1 by 1 / 39 at most.
-    np.testing.assert_allclose(descend(FixedSize(N - 1, N), TABLE), whole, atol=FEW / (N - 1))
+    np.testing.assert_allclose(descend(FixedSize(N - 1, N), TABLE), full_batch, atol=FEW / (N - 1))
 
 
 @pytest.mark.slow
@@ -647,13 +647,13 @@ def likelihood_ratios():
     here = Setup.create(MODEL, ZERO_OUT, accountant, 8).replace(cap=f32(math.inf))
     protector = Audited(sampler)
 
-    def one(key, mask):
+    def ratio_of(key, mask):
         table, noise = rows.replace(mask=rows.mask.at[3].set(mask)), Simulation(key)
         begun, _ = start(protector, jnp.zeros(2), table, here, noise)
         return advance(protector, begun, table, here, noise, AUDIT["steps"])[0].state
 
     keys = jax.random.split(jax.random.key(29), (2, AUDIT["runs"]))
-    return np.asarray(jax.jit(jax.vmap(jax.vmap(one, (0, None))))(keys, f32([0.0, 1.0])))
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(ratio_of, (0, None))))(keys, f32([0.0, 1.0])))
 
 
 def lower_bound(ratios):

@@ -58,10 +58,10 @@ def columns():
     ward = rng.choice(["a", "b é", "c", ""], N)
     return {
         "id": np.arange(N) * 7 + 1,
-        "age": [None if place % 11 == 0 else int(one) for place, one in enumerate(age)],
+        "age": [None if place % 11 == 0 else int(years) for place, years in enumerate(age)],
         "dose": dose,
         "smokes": rng.random(N) < 0.5,
-        "ward": [one or None for one in ward],
+        "ward": [name or None for name in ward],
         "back": np.where(age / 130 + dose > 0.5, "yes", "no").tolist(),
     }
 
@@ -152,9 +152,9 @@ def test_every_source_gives_the_same_rows_in_blocks_of_one_size(address, table, 
             blocks = list(rows.blocks())
             assert [len(block.y) for block in blocks] == [2048, 2048]
             for name in ("x", "y", "mask"):
-                found = np.concatenate([getattr(block, name) for block in blocks])
-                np.testing.assert_array_equal(found[:N], getattr(expected, name))
-                assert not found[N:].any()
+                values = np.concatenate([getattr(block, name) for block in blocks])
+                np.testing.assert_array_equal(values[:N], getattr(expected, name))
+                assert not values[N:].any()
 
 
 def drawn(protector, here, num_features):
@@ -220,11 +220,13 @@ def test_batches_read_ahead_are_those_that_were_drawn_in_few_passes(sampler, roo
     ahead.window = room * lines[0].shape[1] * 4 * (2 + 2)
     for batch in lines[0]:
         for _ in range(2):  # as a second query of the step asks
-            found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *ahead.members(batch))
-            kept = np.asarray(found.mask) > 0
+            members_read = jax.tree.map(lambda *leaves: np.concatenate(leaves), *ahead.members(batch))
+            counted = np.asarray(members_read.mask) > 0
             members = sorted(set(batch[batch >= 0].tolist()) - {3})
-            assert sorted(np.asarray(found.y)[kept].astype(int).tolist()) == members
-            np.testing.assert_array_equal(np.asarray(found.x)[kept], x[np.asarray(found.y)[kept].astype(int)])
+            assert sorted(np.asarray(members_read.y)[counted].astype(int).tolist()) == members
+            np.testing.assert_array_equal(
+                np.asarray(members_read.x)[counted], x[np.asarray(members_read.y)[counted].astype(int)]
+            )
     assert type(source).count == passes
 
 
@@ -292,15 +294,15 @@ def test_a_schema_is_made_from_a_database_without_reading_a_row(request, folder,
     monkeypatch.setattr(type(open_table(data)), "blocks", None)
     code, text = observed(lambda: main(["schema", data, "--target", "back", "--out", str(tmp_path / "s.json")]))
     assert code == 0, text
-    made = json.loads((tmp_path / "s.json").read_text())
-    assert {name: column["type"] for name, column in made["columns"].items()} == {
+    schema = json.loads((tmp_path / "s.json").read_text())
+    assert {name: column["type"] for name, column in schema["columns"].items()} == {
         "id": "number",
         "age": "number",
         "dose": "number",
         "smokes": "category",
         "ward": "category",
     }
-    assert made["target"] == {"column": "back", "classes": None}
+    assert schema["target"] == {"column": "back", "classes": None}
 
 
 @pytest.mark.slow(but=["postgresql"])
@@ -314,12 +316,12 @@ def test_predictions_go_back_to_a_database_all_or_none(request, folder, tmp_path
     code, text = observed(lambda: main(predict(trained, data, out, "--probabilities")))
     assert code == 0, text
     assert SECRET not in text
-    found = open_table(out)
-    assert found.names == ("id", "prediction", "no", "yes")
-    blocks = list(found.blocks(found.names))
-    keys, said = (np.concatenate([block[name] for block in blocks]).tolist() for name in ("id", "prediction"))
-    joined = dict(zip(keys, said, strict=True))
-    assert [joined[one] for one in table["id"].to_pylist()] == expected
+    table_written = open_table(out)
+    assert table_written.names == ("id", "prediction", "no", "yes")
+    blocks = list(table_written.blocks(table_written.names))
+    keys, predictions = (np.concatenate([block[name] for block in blocks]).tolist() for name in ("id", "prediction"))
+    joined = dict(zip(keys, predictions, strict=True))
+    assert [joined[key] for key in table["id"].to_pylist()] == expected
     code, text = observed(lambda: main(predict(trained, data, out)))
     assert code == 2
     assert "predictions never replace" in text
@@ -368,10 +370,10 @@ def test_a_table_that_is_not_there_or_not_for_this_role_is_refused_before_anythi
         "duckdb://?table=ward": "no file",
         "postgresql://[::1/x?table=ward": "cannot be read; write duckdb://",
     }
-    for data, said in wrong.items():
+    for data, phrase in wrong.items():
         code, text = observed(lambda data=data: main(apply(folder, data, tmp_path / "run", "--stream", "yes")))
         assert code == 2, (data, text)
-        assert said in text, (data, text)
+        assert phrase in text, (data, text)
         assert SECRET not in text
         assert not (tmp_path / "run").exists()
 
@@ -418,11 +420,11 @@ def test_passwords_are_left_out_of_what_is_said_of_a_command_line():
 
 
 # -------------------------------------------------------------------------------------- what goes wrong during a run
-def ends_during_a_run(address, spoil, said):
+def ends_during_a_run(address, spoil, phrase):
     """Spoil a table after its first pass of a run: the run ends with a sentence, and not as bad input."""
     with streamed(address, WARD) as rows:
         rows.progress = Spoiler(spoil)
-        with pytest.raises(RowsError, match=said) as caught:
+        with pytest.raises(RowsError, match=phrase) as caught:
             l2p.private_train(rows, "noisygd", BUDGET)
     assert SECRET not in str(caught.value)
     assert "stays charged" in str(caught.value)
@@ -438,7 +440,7 @@ class Spoiler:
         act, self.act = self.act, lambda: None
         act()
 
-    def stepped(self, done, of):
+    def stepped(self, steps, max_steps):
         pass
 
 
@@ -527,8 +529,8 @@ def test_duckdb_finds_a_table_whatever_its_capitals_and_knows_that_a_view_has_no
 
 def test_a_server_that_goes_away_ends_the_run_and_its_reservation_remains(server, folder, tmp_path):
     ledger = tmp_path / "ward.ledger"
-    made = ["ledger", "create", str(ledger), "--name", "ward", "--epsilon", "4", "--delta", "1e-5"]
-    code, text = observed(lambda: main(made))
+    args = ["ledger", "create", str(ledger), "--name", "ward", "--epsilon", "4", "--delta", "1e-5"]
+    code, text = observed(lambda: main(args))
     assert code == 0, text
     kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'reader'"
     with streamed(server.address("ward", "reader", key="id"), WARD) as rows:
@@ -567,8 +569,8 @@ def test_a_key_orders_a_duckdb_table_in_a_process_that_has_imported_nothing_else
         "print(sum(len(block['id']) for block in open_table(sys.argv[1]).blocks(['id'])))"
     )
     address = f"duckdb://{folder}/ward.db?table=ward&key=id"
-    done = subprocess.run([sys.executable, "-c", read, address], capture_output=True, check=False)
-    assert done.stdout.split() == [str(N).encode()], done.stderr
+    process = subprocess.run([sys.executable, "-c", read, address], capture_output=True, check=False)
+    assert process.stdout.split() == [str(N).encode()], process.stderr
 
 
 @pytest.mark.slow
@@ -584,5 +586,5 @@ def test_a_wide_duckdb_table_gets_memory_for_each_column(tmp_path):
 def test_a_duckdb_table_cannot_be_written_to_while_it_is_held(folder):
     write = "import duckdb, sys; duckdb.connect(sys.argv[1])"
     with streamed(f"duckdb://{folder}/ward.db?table=ward", WARD):
-        done = subprocess.run([sys.executable, "-c", write, folder / "ward.db"], capture_output=True, check=False)
-    assert b"IO Error" in done.stderr
+        process = subprocess.run([sys.executable, "-c", write, folder / "ward.db"], capture_output=True, check=False)
+    assert b"IO Error" in process.stderr

@@ -208,14 +208,14 @@ def test_a_row_adds_the_same_to_a_table_of_any_length(name):
 def test_a_row_adds_the_same_at_any_place_and_within_its_bound(name):
     query = QUERIES[name]
     x, y, mask = table(5000, seed=1)
-    whole = total(query, (x, y, np.ones_like(mask)))
+    full = total(query, (x, y, np.ones_like(mask)))
     for place in PLACES:
         without = total(query, (x, y, (np.arange(5000) != place).astype(np.float32)))
-        one = summed(query, stacked(x[place : place + 1], y[place : place + 1], np.ones(1, np.float32)))
-        assert np.array_equal(whole - without, units(one)), place
-        assert np.linalg.norm(units(one) * np.asarray(one.unit)) <= length_bound(query) * (1 + MARGIN)
+        single = summed(query, stacked(x[place : place + 1], y[place : place + 1], np.ones(1, np.float32)))
+        assert np.array_equal(full - without, units(single)), place
+        assert np.linalg.norm(units(single) * np.asarray(single.unit)) <= length_bound(query) * (1 + MARGIN)
     order = np.random.default_rng(2).permutation(5000)
-    assert np.array_equal(whole, total(query, (x[order], y[order], np.ones_like(mask))))
+    assert np.array_equal(full, total(query, (x[order], y[order], np.ones_like(mask))))
 
 
 def length_bound(query):
@@ -256,9 +256,9 @@ def exact_dot(steps, shift, unit, weights, constant):
     bits = 52 - (feature_bits(len(weights)) + 1) - math.ceil(math.log2(len(weights)))
     scaled = [float(weight) * float(unit) for weight in np.asarray(weights, float)]
     step = max(max(map(abs, scaled)) * 2.0**-bits, abs(float(constant)) * 2.0**-52)
-    whole = [Fraction(float(np.rint(weight / step))) for weight in scaled]
+    units_of_weights = [Fraction(float(np.rint(weight / step))) for weight in scaled]
     moved_steps = [Fraction(float(s)) - Fraction(float(c)) for s, c in zip(steps, shift, strict=True)]
-    terms = sum((s * w for s, w in zip(moved_steps, whole, strict=True)), Fraction(0))
+    terms = sum((s * w for s, w in zip(moved_steps, units_of_weights, strict=True)), Fraction(0))
     return float(terms + Fraction(float(np.rint(float(constant) / step)))) * step
 
 
@@ -273,14 +273,14 @@ def test_margins_are_those_of_exact_arithmetic(scale):
     with jax.enable_x64(True):
         lines = stacked(x, y, mask).map(moved(D))
         first = lines.replace(block=jax.tree.map(lambda leaf: leaf[0], lines.block))
-        found = np.asarray(jax.jit(QuantizedRows.dot)(first, f32(weights), jnp.asarray(constant)))[:40]
+        sums = np.asarray(jax.jit(QuantizedRows.dot)(first, f32(weights), jnp.asarray(constant)))[:40]
         steps, shift, unit = np.asarray(first.steps)[:40], np.asarray(first.shift), float(first.unit)
     exact = [exact_dot(line, shift, unit, np.float32(weights), constant) for line in steps]
-    assert np.array_equal(found, exact)
+    assert np.array_equal(sums, exact)
     # Rounding is small: features to 2^-22, weights to 2^-27 of the largest.
     valid = (mask > 0) & np.isfinite(x).all(1)
     values = (np.where(valid[:, None], x, 0) - np.asarray(moved(D).center)) * 1.7
-    np.testing.assert_allclose(found, values @ np.float32(weights) + constant, atol=5 * scale * 2e-6)
+    np.testing.assert_allclose(sums, values @ np.float32(weights) + constant, atol=5 * scale * 2e-6)
 
 
 def hinge_gradient(x, y, params):
@@ -344,8 +344,8 @@ def sum_that_follows_the_table(query, x, y, mask):
 def is_broken(sum_of, rows):
     """Whether the last row's contribution to the table differs from its sum alone."""
     alone = sum_of(*(leaf[-1:] for leaf in rows))
-    without, whole = sum_of(*(leaf[:-1] for leaf in rows)), sum_of(*rows)
-    return not np.array_equal(whole, without + alone)
+    without, full = sum_of(*(leaf[:-1] for leaf in rows)), sum_of(*rows)
+    return not np.array_equal(full, without + alone)
 
 
 @pytest.mark.slow

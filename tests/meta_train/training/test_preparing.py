@@ -30,13 +30,13 @@ class Clock:
 class Evaluator:
     """Stands for one that takes no time."""
 
-    kept: tuple = ()
+    shapes: tuple = ()
 
     def prepare(self, shape):
         pass
 
     def keep(self, shapes):
-        self.kept = tuple(shapes)
+        self.shapes = tuple(shapes)
 
     def __call__(self, protector):
         pass
@@ -62,7 +62,7 @@ def test_shapes_that_would_take_too_long_are_left_out_and_a_model_comes_before_m
     watch = Watch(minutes, foretells=True, say=lines.append, now=clock)
     assert preparing.prepare(*ASKED, update, evaluator, State(), watch, may_leave_out=True) == turns
     assert compiled == set(turns)
-    assert set(evaluator.kept) == {TASKS.shapes[turn] for turn in turns}
+    assert set(evaluator.shapes) == {TASKS.shapes[turn] for turn in turns}
     assert any(line.startswith("left out for lack of time: ") for line in lines) == (len(turns) < 4)
     assert lines[-1].startswith("about ")
     # A training that goes on compiles for all that it began with.
