@@ -211,7 +211,7 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], MetaConfig]]
 
 
 def has_networks(name: str) -> bool:
-    """Whether a variant has networks, so that its constants are trained first."""
+    """True if a variant has networks; its constants are then trained first."""
     return not name.startswith("paper") and ("learned" in name or name.startswith(("census", "universal")))
 
 

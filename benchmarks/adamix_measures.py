@@ -1,4 +1,4 @@
-"""What the parts of AdaMix are worth, measured: the figures of Golatkar et al. (CVPR 2022) on sets that can be had.
+"""Measures of AdaMix's parts: the figures of Golatkar et al. (CVPR 2022) on sets that can be had.
 
     OMP_NUM_THREADS=1 python benchmarks/adamix_measures.py [--only ablation clip ...] [--set synthetic] [--epsilon 3]
         [--seeds 3] [--factors 0.01 0.03 0.1] [--out FOLDER]
@@ -55,7 +55,7 @@ Table = tuple[list[str], list[list[str]]]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is measured: draws of a set, a budget, and the factors that every variant's learning rate is chosen from."""
+    """Draws of a set, a budget, and the factors that every variant's learning rate is chosen from."""
 
     source: str
     epsilon: float

@@ -125,7 +125,7 @@ def without_projection(problem: Problem) -> Protector:
 
 
 def shipped(name: str, source: str) -> Make:
-    """What `resolve` finds under a name; `InputError` if it was made from the set that it is to be scored on."""
+    """The protector that `resolve` returns; `InputError` if it was made from the set that it is to be scored on."""
 
     def make(problem: Problem) -> Protector:
         return resolve(name, problem.budget, problem.model, "gdp", avoid=(source,)).protector

@@ -60,12 +60,12 @@ class Problem:
 
     @property
     def lines(self) -> int:
-        """How many private rows there are."""
+        """Number of private rows."""
         return len(self.task.private.y)  # pyrefly: ignore[missing-attribute]
 
     @property
     def classes(self) -> int:
-        """How many there are."""
+        """Number of classes."""
         return int(self.task.test.y.max()) + 1  # pyrefly: ignore[missing-attribute]
 
     @property
@@ -106,12 +106,12 @@ class Run:
 
     @property
     def strongly(self) -> bool:
-        """Whether the problem has a ridge."""
+        """True if the problem has a ridge."""
         return self.test > 2
 
     @property
     def pure(self) -> bool:
-        """Whether delta is 0."""
+        """True if delta is 0."""
         return self.test % 2 == 1
 
 
@@ -248,7 +248,7 @@ def tuned(problem: Problem, run: Run) -> tuple[jax.Array, int]:
 
 
 def measured(run: Run) -> list[object]:
-    """What a run gave: its test accuracy, and the number of passes where it was chosen."""
+    """Test accuracy of a run, and its number of passes if that was chosen."""
     problem, chosen = problem_of(run), ""
     if run.method in (PRIVATELY, PUBLICLY):
         params, chosen = tuned(problem, run)

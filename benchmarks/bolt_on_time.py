@@ -32,7 +32,7 @@ NUM_FEATURES, BATCHES = 54, (1, 10, 500)
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to time.
+    """Sizes of what is timed.
 
     Attributes:
       rows: of the table.

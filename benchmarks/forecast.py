@@ -1,4 +1,4 @@
-"""How much of the reachable gain does `universal` keep on tables that it never saw, and does `l2p plan` foretell it?
+"""Share of the reachable gain that `universal` keeps on tables that it never saw, beside what `l2p plan` foretells.
 
     python benchmarks/forecast.py                  # check the forecast: made from some tables, judged on the others
     python benchmarks/forecast.py --run-missing    # first run what results/forecast lacks (an hour on two cores)
@@ -293,7 +293,7 @@ def _columns(runs: Sequence[Runs]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _groups(runs: Sequence[Runs]) -> list[slice]:
-    """Where the runs of each are in `_columns`."""
+    """Slices of `_columns`, one for each element of `runs`."""
     ends = np.cumsum([len(cell.shares) for cell in runs])
     return [slice(end - len(cell.shares), end) for cell, end in zip(runs, ends, strict=True)]
 

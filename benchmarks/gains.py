@@ -1,4 +1,4 @@
-"""What networks gain over their control on held-out tasks, measured as training does but with other numbers of rows.
+"""Gains of networks over their control on held-out tasks, measured as training does but with other numbers of rows.
 
     L2P_TABLES=FOLDER python benchmarks/gains.py [--name universal-fold-1] [--rows 4096] [--rounds 8]
 

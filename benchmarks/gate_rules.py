@@ -1,4 +1,4 @@
-"""Where should a protector's networks run and where its control? Rules compared on held-out tasks, from cards alone.
+"""Rules for where a protector's networks run and where its control does, compared on held-out tasks, from cards alone.
 
     python benchmarks/gate_rules.py
 

@@ -1,4 +1,4 @@
-"""What noise costs where PostgreSQL takes the passes: bolt-on SGD over the same aggregate without noise.
+"""Cost of noise where PostgreSQL takes the passes: bolt-on SGD over the same aggregate without noise.
 
     python benchmarks/in_database.py --postgresql postgresql:///postgres?host=/tmp [--rows 100000] [--rounds 3]
 
@@ -35,13 +35,13 @@ class Server:
         self._connection = dbapi.connect(address, autocommit=True)
 
     def ask(self, statement: str) -> list:
-        """What a statement gives, if it gives anything."""
+        """Rows that a statement returns; empty if it returns none."""
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
     def seconds(self, call: Callable[[], object]) -> float:
-        """How long a call took, by the server's clock."""
+        """Seconds of a call by the server's clock."""
         began, _, ended = self._clock(), jax.block_until_ready(call()), self._clock()
         return ended - began
 
@@ -107,7 +107,7 @@ def scanned(server: Server) -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="What noise costs where PostgreSQL takes the passes.")
+    parser = argparse.ArgumentParser(description="Cost of noise where PostgreSQL takes the passes.")
     parser.add_argument("--postgresql", required=True, help="a database in which tables may be made")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)

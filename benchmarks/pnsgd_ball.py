@@ -1,4 +1,4 @@
-"""What decides whether PNSGD learns: the ball that its params stay in, the step size, and its noise.
+"""Accuracy of PNSGD by the ball that its params stay in, the step size, and its noise.
 
     L2P_DATA_DIR=/path/to/data python benchmarks/pnsgd_ball.py [--data adult ipums_br] [--epsilons .1 .5 5 1000]
 

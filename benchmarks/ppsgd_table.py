@@ -176,7 +176,7 @@ def summary(out: Path) -> None:
 
 
 def pairs(out: Path) -> None:
-    """What methods have more than `agd`, paired by seed, in Markdown; of numbers the scores are errors."""
+    """Print gains of methods over `agd`, paired by seed, as Markdown; for numbers the scores are errors."""
     scores: dict[Cell, dict[int, float]] = {}
     for cell, seed, result in read(out):
         if result is not None:

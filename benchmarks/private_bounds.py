@@ -1,4 +1,4 @@
-"""What buying bounds costs: test scores with private bounds beside those with declared ones, on five real tables.
+"""Cost of buying bounds: test scores with private bounds beside those with declared ones, on five real tables.
 
     python benchmarks/private_bounds.py FOLDER [--seeds 5] [--epsilon .1 1] [--out FILE.csv]
 

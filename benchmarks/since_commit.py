@@ -30,9 +30,9 @@ Losses = dict[float, dict[int, float]]
 
 
 def git(*words: str) -> bytes | None:
-    """What a git command prints; None if it fails."""
-    command = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
-    return None if command.returncode else command.stdout
+    """Output of a git command; None if it fails."""
+    process = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
+    return None if process.returncode else process.stdout
 
 
 def losses(path: Path, method: str) -> Losses:

@@ -1,4 +1,4 @@
-"""What it costs, and what it spares, that cells which training never met count as what it did meet.
+"""Scores with and without the rule that a cell which training never met counts as one that it did meet.
 
     python benchmarks/unseen_cells.py --folder FOLDER
 

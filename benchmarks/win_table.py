@@ -73,7 +73,7 @@ def verdicts(rows: list[Row]) -> dict[str, list[str]]:
 
 
 def counted(verdicts: Counter[str]) -> str:
-    """How often each verdict was found, in words.
+    """Number of times of each verdict, in words.
 
     >>> counted(Counter(["level", "better", "level"]))
     'better 1, level 2, same 0, worse 0'

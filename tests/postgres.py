@@ -79,7 +79,7 @@ def running() -> Iterator[Server]:
 
 
 def _someone_else(folder: Path) -> dict:
-    """How to run programs as a user that is not root, who owns the folder; root is what CI runs as."""
+    """Arguments of `subprocess` for a user that is not root, who gets the folder; CI runs as root."""
     if os.getuid() != 0:
         return {}
     names = {user.pw_name: user for user in pwd.getpwall()}

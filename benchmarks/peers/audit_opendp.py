@@ -1,4 +1,4 @@
-"""Whether OpenDP's AIM keeps its guarantee, and whether its rows are those of its model.
+"""Audit of OpenDP's AIM: its guarantee, and its rows beside those of its model.
 
     python benchmarks/peers/audit_opendp.py
 
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def conversion() -> None:
-    """What the budget would come to if Gaussian noise were all of it, where the exact answer is known."""
+    """Print the epsilon of the budget as one Gaussian mechanism, whose exact answer is known."""
     for epsilon in (0.1, 1.0, 3.0):
         rho = rho_of(epsilon)
         mu = math.sqrt(2 * rho)
@@ -62,7 +62,7 @@ def spending() -> None:
 
 
 def scores(who: str, bounds: list[Bound], rows: int) -> None:
-    """How far a person's rows move the score of a pair of columns, and how far they may."""
+    """Print how far a person's rows move the score of a pair of columns, and how far they may."""
     series = [dp.series_domain(name, dp.atom_domain(bounds=(0, 3), T="u32")) for name in "ab"]
     pair = ("a", "b")
     tables = make_stable_marginals(

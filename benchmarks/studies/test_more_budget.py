@@ -64,7 +64,7 @@ class Curve:
 
     @property
     def excess_of_smallest(self) -> float:
-        """How far the smallest budget ends above the better of the start and the base rate, in standard errors."""
+        """Loss at the smallest budget above the better of the start and the base rate, in standard errors."""
         errors = [losses.std(ddof=1) / SEEDS**0.5 for losses in (self.losses[0], self.base_rate)]
         better = min(self.first, self.base_rate.mean())
         return (self.losses[0].mean() - better) / max(math.hypot(*errors), 1e-3 * self.first)

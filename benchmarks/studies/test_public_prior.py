@@ -1,4 +1,4 @@
-"""What public rows are worth to a filter, right ones and wrong ones."""
+"""Worth of public rows to a filter, right ones and wrong ones."""
 
 import dataclasses
 

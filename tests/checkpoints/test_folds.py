@@ -1,4 +1,4 @@
-"""Which checkpoint stands for a protector on data that it was made from: the one whose card does not list them."""
+"""Choice of the fold that stands for a protector on data that it was made from: its card does not list them."""
 
 import dataclasses
 

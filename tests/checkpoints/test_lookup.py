@@ -1,4 +1,4 @@
-"""What a name resolves to: the method or checkpoint, its accountant and sources, and the refusals."""
+"""Resolution of names: the method or checkpoint, its accountant and sources, and the refusals."""
 
 import dataclasses
 

@@ -38,7 +38,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture
 def compared(monkeypatch):
-    """What `l2p compare` would run."""
+    """Arguments of the comparisons that `l2p compare` would run."""
     recorded = []
     monkeypatch.setattr(compare_module, "main", lambda *args: recorded.append(args))
     return recorded

@@ -1,4 +1,4 @@
-"""What `l2p compare` runs if no method is named, from a checkout and from what a wheel carries."""
+"""Methods that `l2p compare` runs if none is named, from a checkout and from what a wheel carries."""
 
 import shutil
 import tomllib

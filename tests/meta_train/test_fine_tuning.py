@@ -254,7 +254,7 @@ def test_where_nothing_was_gained_the_start_runs_as_it_is_deployed(tmp_path, eps
 
 
 def test_a_start_that_gives_way_on_narrow_tables_is_no_fault_of_what_was_made_for_them(tmp_path):
-    """Where nothing was gained, and `universal` itself serves no table of four columns."""
+    """Nothing was gained, and `universal` itself serves no table of four columns."""
     path, budget = fine_tuned(tmp_path, [0.0] * 8, start="universal"), Budget(1.0, 1e-6)
     method = lookup.resolve(str(path), budget, "logistic")
     ran, _, _, warnings = set_up(method, budget, find_model("logistic", 2), 4, 5_000)

@@ -1,4 +1,4 @@
-"""What so many minutes are planned for; nothing is compiled."""
+"""Plans for a number of minutes; nothing is compiled."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How slope and curvature of a loss change with the shares of its classes."""
+"""Slope and curvature of a loss at the shares of its classes."""
 
 import jax
 import jax.numpy as jnp

@@ -172,7 +172,7 @@ def test_what_changes_nothing_is_allowed(ledger, statement):
 
 
 def test_who_reads_sees_one_state_of_the_file_whatever_others_write_meanwhile(ledger, monkeypatch):
-    """Where a reader sees entries from before a change and links from after it, it takes that for a broken chain."""
+    """A reader that saw entries from before a change and links from after it would take that for a broken chain."""
     before, messages, listing = ledger.entries(), [], ledger_file._listing
 
     def reserve():

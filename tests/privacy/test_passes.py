@@ -1,4 +1,4 @@
-"""How far one row moves SGD without noise: against closed forms, simulated worst cases and what is wrong in print."""
+"""Sensitivity of SGD without noise: against closed forms, simulated worst cases and what is wrong in print."""
 
 import dataclasses
 import math
@@ -30,8 +30,10 @@ def of_batches(name, batch_size):
 
 # ----------------------------------------------------------------------------------------------------- worst tables
 def moved(plan, hits):
-    """How far a row with gradient 1 in one run and 0 in the other moves the result, by running both on an objective
-    without curvature but the ridge's, where nothing brings the two closer: f64[n], each hit at one step i64[n]."""
+    """Distance that a row with gradient 1 in one run and 0 in the other moves the result, by running both: f64[n].
+
+    Each row is hit at one step, i64[n]. The objective has no curvature but the ridge's, so nothing brings the two closer.
+    """
     ends = []
     for gradient in (1.0, 0.0):
         w, average = np.full(len(hits), 0.7), np.zeros(len(hits))

@@ -1,4 +1,4 @@
-"""What a run reserves in its data set's ledger bounds the cost of its queries there, in every pair of units."""
+"""Reservations in a data set's ledger bound the cost of a run's queries there, in every pair of units."""
 
 import functools
 import itertools

@@ -143,7 +143,7 @@ _sums = jax.jit(lambda query, tables: jax.lax.map(lambda rows: exact_sum(query, 
 
 
 def farthest(query, adjacency):
-    """How far any neighbour's sum is from the table's, in exact whole-number arithmetic."""
+    """Largest distance of a neighbour's sum from the table's, in exact whole-number arithmetic."""
     with jax.enable_x64(True):
         total = _sums(query, stacked(adjacency))
         steps = np.asarray(total.high, np.int64) * 2**32 + np.asarray(total.low, np.int64)
@@ -240,7 +240,7 @@ def test_planted_a_rule_that_looks_at_other_peoples_rows_is_caught(monkeypatch):
 
 # ----------------------------------------------------------------------------------------------------------- prices
 def check_charged(most, name="gdp"):
-    """What a query costs is what one costs whose noise is over the sensitivity to a unit, and the trace says so."""
+    """The cost of a query is that of noise divided by the sensitivity to a unit, and the trace says so."""
     here = setup(most=most, name=name)
     oracle = Oracle(reader_of(empty()), here, Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int))
     answer = oracle.ask(FeatureSum(D, f32(1.0), f32(60.0)))

@@ -39,7 +39,7 @@ def plan(scheduler, observation=SEEN, step=0, num_steps=20):
 
 
 def network_input(place, **changed):
-    """What the network is told there of `SEEN` with changes."""
+    """The network's input at `place`, for `SEEN` with changes."""
     reads = {"layer0": {"w": jnp.zeros((SCHEDULE_INPUTS, 1)).at[place].set(1.0), "b": jnp.zeros(1)}}
     step = changed.pop("step", 0)
     plan_of_step = plan(CurveScheduler(*[curve(0.0)] * 3, network=reads), dataclasses.replace(SEEN, **changed), step)

@@ -1,4 +1,4 @@
-"""How wide a prior is, by what noised values of it show."""
+"""Width of a prior, estimated from noised values."""
 
 import jax.numpy as jnp
 import numpy as np

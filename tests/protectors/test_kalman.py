@@ -321,7 +321,7 @@ def test_clipped_gradients_move_params_as_far_as_whole_ones():
 
 @pytest.mark.slow
 def test_steps_follow_the_curvature_at_the_classes_shares():
-    """Where one class is rare the curvature of logistic loss is a fifth, the prior is the same, and so steps that noise
+    """With one class rare the curvature of logistic loss is a fifth, the prior is the same, and so steps that noise
     bounds are a fifth, and steps without noise five times as long, as far as the largest curvature allows."""
     setup = dataclasses.replace(SETUP, model=MODELS["logistic"], kind="binary")
     rates = jnp.array([0.95, 0.05])

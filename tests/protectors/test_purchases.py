@@ -29,7 +29,7 @@ FILTER = BUILDERS["control_filter"](jax.random.key(0))
 
 @struct.dataclass
 class Spread(Purchase):
-    """What somebody might add: it scales rows, once their length is known."""
+    """A purchase that somebody might add: it scales rows, once their length is known."""
 
     scale: Positive
     kind: ClassVar[str] = "spread"

@@ -190,7 +190,7 @@ def moved(query, field, value):
 
 @jax.jit
 def answered_at_all(query):
-    """Whether the oracle grants it, what it charges, and the answer, which is 1 if granted."""
+    """True if the oracle grants it, the charge, and the answer, which is 1 if granted."""
     name = {"objective": "basic", "gaussian": "gdp"}.get(query.event().mechanism, "rdp")
     setup = Setup.create(MODEL, BUDGET.adjacency, Filter(name, BUDGET).price_list(), N)
     spending = Spending(f32(0), f32(1e6))  # room for all that has a price

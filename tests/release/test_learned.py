@@ -1,4 +1,4 @@
-"""What a run learned is said: nothing where nothing was answered, and otherwise what its answers show."""
+"""The card's sentence on what a run learned: none without answers, and otherwise what its answers show."""
 
 import dataclasses
 

@@ -97,7 +97,7 @@ def read(sampler, rows=WHO, key=KEY, parts=(STEPS,), with_start=jit_start, with_
 
 
 def many(sampler):
-    """Which rows were in the batch of every ask: bool[RUNS, STEPS, ASKS, N]."""
+    """True for rows in the batch of an ask: bool[RUNS, STEPS, ASKS, N]."""
     answers = jax.jit(jax.vmap(lambda key: read(sampler, key=key)[0].state[1]))(jax.random.split(KEY, RUNS))
     return members_of(answers)
 

@@ -138,7 +138,7 @@ def test_an_unknown_table_is_refused_with_the_known_ones():
 
 
 def answers(port):
-    """What OpenML's interface answers for a table, by path."""
+    """Answers of OpenML's interface for a table, by path."""
     arff = ARFF.encode()
     columns = [("the colour", "nominal"), ("size", "numeric"), ("visits", "numeric"), ("class", "nominal")]
     url = f"http://127.0.0.1:{port}/data/v1/download/9/toy.arff"

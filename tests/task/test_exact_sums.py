@@ -342,7 +342,7 @@ def sum_that_follows_the_table(query, x, y, mask):
 
 
 def is_broken(sum_of, rows):
-    """Whether the last row's contribution to the table differs from its sum alone."""
+    """True if the last row's contribution to the table differs from its sum alone."""
     alone = sum_of(*(leaf[-1:] for leaf in rows))
     without, full = sum_of(*(leaf[:-1] for leaf in rows)), sum_of(*rows)
     return not np.array_equal(full, without + alone)

@@ -19,7 +19,7 @@ _ENVIRONMENT = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_
 
 
 def missing(java: bool = True) -> str | None:
-    """What keeps Spark from running here, or None; where real servers are required, a failure."""
+    """Reason why Spark cannot run here, or None; fails if real servers are required."""
     reason = None
     if importlib.util.find_spec("pyspark") is None:
         reason = "pyspark is not installed (pip install 'l2p-jax[spark]')"

@@ -1,4 +1,4 @@
-"""What Spark's workers compute, here in one process: sums that no split of the rows changes."""
+"""Sums of Spark's workers, computed in one process: no split of the rows changes them."""
 
 import types
 

@@ -57,7 +57,7 @@ def test_several_references_are_as_near_as_single_ones(name):
 
 
 def test_where_a_hessian_is_singular_in_float32_a_direction_is_damped_more(monkeypatch):
-    """Whether one is depends on how a machine rounds, so here the first solution of both always fails. They come from
+    """Failures depend on how a machine rounds, so here the first solution of both always fails. They come from
     one call: two at a time can wait for each other for ever on two cores."""
     model, rows, solve, calls = find_model("square"), rows_of(2), jax.scipy.linalg.solve, []
 

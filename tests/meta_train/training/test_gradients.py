@@ -70,7 +70,7 @@ def short(name: str):
 
 
 def moved(before, after) -> dict[str, bool]:
-    """Which parameters changed, by path."""
+    """Paths of the parameters that changed."""
     pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
     return {jax.tree_util.keystr(path): not np.array_equal(old, new) for (path, old), new in pairs}
 
@@ -102,7 +102,7 @@ def test_fixed_parameters_never_move(update):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """What is compiled, by the names of functions; a draw gives its shape, and an update that of its tasks."""
+    """Compiled functions by name; a draw gives its shape, and an update that of its tasks."""
     names = []
 
     def jit(function, compiler_options):

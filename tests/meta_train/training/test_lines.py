@@ -1,4 +1,4 @@
-"""What a training of steps along the line changes, and what it leaves as it was."""
+"""Parameters that a training of steps along the line changes, and those that it leaves as they were."""
 
 import jax
 import numpy as np

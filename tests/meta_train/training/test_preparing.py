@@ -1,4 +1,4 @@
-"""What a training compiles for in the time that it has; nothing is compiled here."""
+"""Choice of the shapes that a training compiles for in the time that it has; nothing is compiled here."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Where tuning starts: rivals that have a start of their own keep what makes them that method."""
+"""Starting points of tuning: rivals that have a start of their own keep what makes them that method."""
 
 import jax
 import pytest

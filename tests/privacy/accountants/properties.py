@@ -78,7 +78,7 @@ def by_dp_accounting(mechanism, rate, noise, count):
 
 
 def a_certificate_is_never_below_dp_accountings(name):
-    """Where dp-accounting has loss distributions; returns how many comparisons were made."""
+    """Compares with dp-accounting where that has loss distributions; returns the number of comparisons."""
     # One that composes nothing certifies a single query, at its budget.
     accountant, compared, noise = find(name), 0, 8.0
     count = 12 if accountant.composes else 1

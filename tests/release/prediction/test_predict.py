@@ -271,7 +271,7 @@ def bounded(trained, tmp_path_factory):
 
 
 def from_arrays(path, name):
-    """What the arrays of a model's file say of `TABLE`, as `Result.save` documents them; NaN without a prediction."""
+    """Predictions for `TABLE` from the arrays of a model's file, as `Result.save` documents them; NaN for none."""
     arrays = safetensors.numpy.load_file(path / "model.safetensors")
     ends = np.array([BOUNDS[column] for column in ("age", "dose")])
     x = np.stack([TABLE["age"], TABLE["dose"]], 1).clip(*ends.T)

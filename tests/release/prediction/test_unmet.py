@@ -24,7 +24,7 @@ def table():
 
 
 def moved(result, cell):
-    """How far a cell in place of the usual ones moves the log-odds of a row: the most of 50 rows."""
+    """Largest change in the log-odds of 50 rows that a cell in place of the usual ones makes."""
     rows = {name: cells[:50] for name, cells in table().items()}
     odds = [
         np.log(shares[:, 1] / shares[:, 0])

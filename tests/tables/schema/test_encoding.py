@@ -1,4 +1,4 @@
-"""What a row becomes depends on that row and the schema alone, and a prediction comes back as the word it was."""
+"""A row's encoding depends on that row and the schema alone, and a prediction comes back as the word it was."""
 
 import numpy as np
 import pytest

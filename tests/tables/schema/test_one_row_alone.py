@@ -1,4 +1,4 @@
-"""What a row becomes does not depend on another row, whose cell may decide the type of the whole column."""
+"""A row's encoding does not depend on another row, whose cell may decide the type of the whole column."""
 
 import numpy as np
 import pytest

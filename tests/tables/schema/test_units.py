@@ -1,4 +1,4 @@
-"""Which rows of a unit count: its own matter, whoever else is in the table and wherever blocks end."""
+"""Rows of a unit that count: they depend on its own rows, whoever else is in the table and wherever blocks end."""
 
 import decimal
 
@@ -37,14 +37,14 @@ class Fullest(FirstRows):
 
 
 def kept_rows(rule, names, ends=()):
-    """Which rows of a table are kept, read in blocks that end at `ends`."""
+    """True for each row of a table that is kept, read in blocks that end at `ends`."""
     rule = rule(Unit("person", MOST), {"NA"})
     blocks = np.split(np.array(names, object), sorted(set(ends)))
     return np.concatenate([rule.keep(block, np.ones(len(block), bool)) for block in blocks])
 
 
 def of_unit(rule, names, unit, ends=()):
-    """Which of the rows of one unit are kept, in their order."""
+    """True for each row of one unit that is kept, in their order."""
     flags = kept_rows(rule, names, ends)
     return [bool(keep) for name, keep in zip(names, flags, strict=True) if name == unit]
 
