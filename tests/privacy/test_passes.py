@@ -32,7 +32,7 @@ def of_batches(name, batch_size):
 def moved(plan, hits):
     """Distance that a row with gradient 1 in one run and 0 in the other moves the result, by running both: f64[n].
 
-    Each row is hit at one step, i64[n]. The objective has no curvature but the ridge's, so nothing brings the two closer.
+    Each row is hit at one step, i64[n]. The objective has no curvature but the ridge's, so nothing brings both closer.
     """
     ends = []
     for gradient in (1.0, 0.0):

@@ -231,7 +231,7 @@ def test_where_its_networks_gained_nothing_a_protectors_control_runs(tmp_path, m
     here = float(set_up(resolve("control-mine", BUDGET, "logistic"), BUDGET, Logistic(), 4, 100)[2].log_signal)
 
     def names(mean, error, edge, by_model=None, **by_source):
-        """Protector that runs with a gain of `mean` up to log(mu N) = `edge`, none above, and others by source and model."""
+        """Protector that runs for a gain `mean` up to log(mu N) = `edge`, none above, others by source and model."""
         gains = {"log_signal": [0.0, edge, 9.0], "mean": [mean, 0.0], "standard_error": [error, 0.01]}
         for part, parts in (("by_source", by_source), ("by_model", by_model)):
             if parts is not None:
