@@ -143,7 +143,7 @@ WITHOUT_PROJECTION = "adamix, no projection"
 
 
 def all_methods(source: str) -> dict[str, Make]:
-    """Each by its name."""
+    """Methods by name."""
     learned = [name.replace(":", "-no-digits:") for name in LEARNED] if source == "digits" else LEARNED
     methods = {name: shipped(name, source) for name in (*NAMES, *learned)}
     return methods | {WITHOUT_PROJECTION: without_projection}
@@ -183,7 +183,7 @@ class Score:
 
 
 def score(draw: Draw, params: jax.Array) -> Score:
-    """Of params for raw rows."""
+    """Score of params for raw rows."""
     losses = draw.model.losses(params[None], draw.test.x, draw.test.y)[0]
     members = draw.model.losses(params[None], draw.private.x, draw.private.y)[0]
     attack = threshold_attack(np.asarray(members), np.asarray(losses))
@@ -267,7 +267,7 @@ def _say(text: str) -> None:
 
 
 def standard_error(values: np.ndarray) -> float:
-    """Of the mean."""
+    """Standard error of the mean."""
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 

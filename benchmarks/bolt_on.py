@@ -75,7 +75,7 @@ class Problem:
 
     @property
     def kind(self) -> str:
-        """Of its target."""
+        """Kind of the target."""
         return "binary" if self.classes == 2 else "multiclass"
 
     def budget(self, epsilon: float) -> Budget:

@@ -44,7 +44,7 @@ class Settings:
 
 
 def seconds(settings: Settings) -> Iterator[list[str]]:
-    """For each method and batch size, its CPU time over that of SGD without noise; of the latter, seconds."""
+    """CPU time of each method and batch size over that of SGD without noise; of the latter, seconds."""
     generator, loss = np.random.default_rng(0), Logistic()
     x = generator.random((settings.rows, NUM_FEATURES), np.float32)
     rows = Rows(jnp.asarray(x), jnp.asarray(x[:, 0] > 0.5, jnp.float32), jnp.ones(len(x)))

@@ -83,7 +83,7 @@ class Watched(Protector):
 def compare_rates(
     prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]
 ) -> tuple[dict[float, list[np.ndarray]], np.ndarray]:
-    """By rate: train loss and test accuracy f[S], noise multipliers f[T]; and the learned rate, which is the last."""
+    """Train loss and test accuracy f[S] and noise multipliers f[T] by rate; and the learned rate, which is the last."""
     learned = prepared.protector.scheduler.rate
     rates = [*RATES, float(value(learned, prepared.setup.log_signal))]
     protectors = [

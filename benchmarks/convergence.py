@@ -185,8 +185,8 @@ def curve(lines: list[dict[str, str]], cell: Cell, method: str) -> Curve:
 
 
 def compared(lines: list[dict[str, str]], ours: str, theirs: str) -> dict[Cell, np.ndarray]:
-    """By cell f[2, budgets]: by how much of the gap between base rate and non-private model `ours` is below `theirs`,
-    and two standard errors of that."""
+    """Lead of `ours` over `theirs` by cell, f[2, budgets], as a share of the gap between base rate and non-private model,
+    and two standard errors of it."""
     gaps = {}
     for cell in CELLS:
         curves = [curve(lines, cell, method) for method in (ours, theirs, BASE, NONPRIVATE)]

@@ -64,7 +64,7 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """Its folder's name."""
+        """Name of its folder."""
         return f"{self.kind.replace(' ', '-')}-{self.count}-{self.minutes:g}"
 
 

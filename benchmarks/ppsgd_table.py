@@ -313,7 +313,7 @@ def prepared(cell: Cell, name: str) -> tuple[Protector, Setup]:
 
 
 def for_unit_rows(protector: Protector, cell: Cell) -> Protector:
-    """With learning rates and clipping norms for rows of length 1, and what a sweep changes."""
+    """The protector with learning rates and clipping norms for rows of length 1, and what a sweep changes."""
     if isinstance(protector, FineTuned):
         settings = {"reuse": REUSE}
         if cell.data == "gaussians" and cell.loss == "square":

@@ -37,7 +37,7 @@ def main(data: str, ours: str | None = None) -> None:
 
 
 def read(data: str) -> Scores:
-    """Of runs that could be scored; a method that refuses a data set has none."""
+    """Losses and accuracies of runs that could be scored; a method that refuses a data set has none."""
     by_method: dict[tuple[str, Column], dict[int, tuple[float, float]]] = collections.defaultdict(dict)
     for shift, file in FILES.items():
         path = FOLDER / file.format(data)

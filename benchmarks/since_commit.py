@@ -36,7 +36,7 @@ def git(*words: str) -> bytes | None:
 
 
 def losses(path: Path, method: str) -> Losses:
-    """Those of one comparison."""
+    """Test losses of one comparison."""
     return results.by_seed(results.read(path), LOSS).get(method, {})
 
 

@@ -115,7 +115,7 @@ def trained(method: str, model: Model, table: Encoded, draws: bool) -> np.ndarra
 
 
 def scores(model: Model, params: np.ndarray, table: Encoded) -> dict[str, np.ndarray]:
-    """By name f[S, E]: test loss, AUC, and how far each of `CELLS` moves log-probabilities."""
+    """Test loss, AUC, and how far each of `CELLS` moves log-probabilities: f[S, E] by name."""
     by_measure = {name: np.full(params.shape[:2], np.nan) for name in ("loss", "auc", *CELLS)}
     for seed, budget in np.ndindex(params.shape[:2]):
         test, ours = split(table.rows, SEEDS[seed]).test, jnp.asarray(params[seed, budget])

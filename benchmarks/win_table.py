@@ -46,7 +46,7 @@ def opponents(rows: list[Row], values: Scores, epsilon: float) -> list[str | Non
 
 
 def verdict(lead: results.Estimate, gap: float) -> str:
-    """Of a lead, and of the gap that there is between a constant and the non-private model.
+    """Verdict on a lead, given the gap between a constant and the non-private model.
 
     >>> [verdict(results.Estimate(lead, 0.001), 0.5) for lead in (0.02, 0.005, -0.02)]
     ['better', 'level', 'worse']
@@ -55,7 +55,7 @@ def verdict(lead: results.Estimate, gap: float) -> str:
 
 
 def verdicts(rows: list[Row]) -> dict[str, list[str]]:
-    """By opponent, a verdict at each budget; "-" where there is none."""
+    """Verdicts at each budget by opponent; "-" where there is none."""
     values = results.by_seed(rows, LOSS.column)
     words: dict[str, list[str]] = {name: [] for name in OPPONENTS}
     for epsilon, losses in sorted(values[OURS].items()):

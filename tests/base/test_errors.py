@@ -1,4 +1,4 @@
-"""Errors that keep something back keep it back whole: nothing that led to them hangs on them."""
+"""Errors that withhold what led to them hold no reference to it."""
 
 import json
 

@@ -126,7 +126,7 @@ def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gain
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [190, 240, 20_000])
 def test_the_next_extract_of_its_tables_is_in_its_range(trained, rows):
-    """Whatever was gained, nothing says that it was not trained for such a table."""
+    """No warning says that it was not trained for such a table, whatever was gained."""
     budget = Budget(1.0, 1e-6)
     method = lookup.resolve(str(trained[0]), budget, "logistic")
     _, _, setup, warnings = set_up(method, budget, find_model("logistic", 2), 5, rows)
@@ -203,7 +203,7 @@ def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
 
 @pytest.mark.slow
 def test_few_minutes_evolve_constants_on_tables_of_two_kinds_by_what_judges_them(small, tables, tmp_path, monkeypatch):
-    """Without a gradient, and in one training, which goes on."""
+    """Constants are evolved without a gradient, in one training, which can be resumed."""
     monkeypatch.setattr(planning, "has_networks", lambda *args: False)
     monkeypatch.setattr(gradients, "compiled", None)
     numbers = write(tmp_path, "numbers", kind="regression", seed=3)
@@ -392,7 +392,7 @@ def test_a_recipe_that_minutes_leave_no_time_for_is_refused_before_anything_is_d
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_what_is_judged_on_is_whole_tables_and_rows_that_no_run_has_read(tmp_path, kind):
-    """Of two tables of a kind, each by its place: its own rows in every task, padded, with its own targets."""
+    """Tasks of two tables of a kind, each at its place, hold the table's own rows, padded, with its own targets."""
     data, schemas = zip(*(write(tmp_path, name, rows, kind) for name, rows in (("a", 200), ("b", 300))), strict=True)
     tables = [own_tables.read(*pair) for pair in zip(data, schemas, strict=True)]
     source = "+".join(map(own_tables.keep, tables))

@@ -475,7 +475,7 @@ def test_weights_beside_a_schema_or_encoded_rows_are_refused(options):
 
 @pytest.mark.parametrize("method", sorted(HAND_DESIGNED))
 def test_a_method_takes_weights_or_refuses_before_a_row_is_read(method):
-    """Whatever asks for sums takes them."""
+    """Methods that ask for sums take weights."""
     budget = Budget(1.0, 1e-6, HAND_DESIGNED[method].adjacency or Adjacency.ZERO_OUT)
     model = "square" if method in ("adassp", "boosted_adassp", "dp_ls") else "logistic"
     check = functools.partial(admit, method, budget, model, schema=WEIGHTED, has_public=True)

@@ -264,7 +264,7 @@ def sampled_price(filter, mechanism, noise, tail=math.inf):
 
 
 def least_noise(filter, cost, mechanism="gaussian"):
-    """By bisection of the float64 price, which falls with the noise."""
+    """Least noise multiplier at this price, by bisection of the float64 price, which falls with the noise."""
     low, high = math.log(1e-3), math.log(1e9)
     for _ in range(35):
         middle = (low + high) / 2
@@ -353,7 +353,7 @@ def test_sampled_prices_of_pure_mechanisms_bound_real_ones(mechanism, order):
 @pytest.mark.slow(but=["6.0-64.0"])
 @pytest.mark.parametrize(("noise", "tail"), [(1.5, 16.0), (3.0, 24.0), (6.0, 64.0), (20.0, 160.0), (40.0, 60.0)])
 def test_sinh_normal_noise_costs_at_most_its_price(noise, tail):
-    """By quadrature of y = A arsinh(z / A) against its shift by the sensitivity, 1 here, both ways (they mirror)."""
+    """Quadrature of y = A arsinh(z / A) against its shift by the sensitivity, 1 here, both ways (they mirror)."""
     y = np.linspace(-tail * 6, tail * 6, 2_000_001)
 
     def log_density(y):

@@ -21,7 +21,7 @@ STEPS = (20, 50, 200, 1000)
 
 
 def agrees(value, printed):
-    """Within half a unit of the last digit of a number as printed, or 1e-3; three cells were rounded twice."""
+    """True within half a unit of the last digit of a number as printed, or 1e-3; three cells were rounded twice."""
     digits = len(printed.partition(".")[2])
     return abs(value - float(printed)) <= max(0.53 * 10**-digits, 1e-3 * float(printed))
 

@@ -95,7 +95,7 @@ def test_what_cannot_be_pure_is_refused_before_anything_is_spent():
 
 
 def test_one_pure_query_takes_the_accountant_that_prices_it_best():
-    """As zCDP it would have several times the noise."""
+    """Priced as zCDP it would have several times the noise."""
     named = describe(SHORT, "mine", "logistic")
     assert named.accountant == "basic"
     least = {

@@ -268,7 +268,7 @@ def inside_jit(plans, noises):
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_float32_divergences_are_close_to_float64_ones_with_their_derivatives(neighbours):
-    """Within reach of the quadrature inside jit, orders up to 40 noise multipliers; above, a full batch's price."""
+    """Orders up to 40 noise multipliers are within reach of the quadrature; above, a full batch's price counts."""
     noises = np.geomspace(1e-1, 0.99e9, 150).astype(np.float32)
     exact = noises.astype(np.float64)
     for plan, prices, gradients in inside_jit([plan for plan in PLANS if plan.neighbours is neighbours], noises):
@@ -291,7 +291,7 @@ def test_float32_divergences_are_close_to_float64_ones_with_their_derivatives(ne
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_a_float32_price_is_never_below_the_float64_price(adjacency):
-    """Of the accountant that decides in a run, at every noise: among others next to the steepest rise of the price."""
+    """Prices of the accountant that decides in a run, at every noise: also next to the steepest rise of the price."""
     random = np.random.default_rng(2)
     for rate in (1e-3, 1000 / 30400, 0.3):
         plans = [plan for plan in PLANS if plan.budget.adjacency is adjacency and plan.sampler.rate() == rate]

@@ -15,7 +15,7 @@ POSSIBLE = [(x, y) for x in ((1.0, 0.0), (-1.0, 0.0), (0.6, 0.8), (0.0, -1.0)) f
 
 
 def logistic_gradient(w, row):
-    """Of ln(1 + exp(-y x.w)): at most ||x|| = 1, with a Hessian of at most 1 / 4."""
+    """Gradient of ln(1 + exp(-y x.w)): at most ||x|| = 1, with a Hessian of at most 1 / 4."""
     if row is None:
         return np.zeros_like(w)
     x, y = np.array(row[0]), row[1]

@@ -279,7 +279,7 @@ def test_no_sampled_schedule_passes_the_float64_cap(seed, kind, planned, target)
 @jax.jit
 @functools.partial(jax.vmap, in_axes=(None, 0, 0))
 def epoch_grants(accountant, at_start, noise):
-    """As a run with permutation epochs charges f32[BATCHES, QUERIES], after one query on all rows."""
+    """Grants of a run with permutation epochs that charges f32[BATCHES, QUERIES], after one query on all rows."""
 
     def price(value):
         return accountant.price(Event("gaussian", value), sampled=True)

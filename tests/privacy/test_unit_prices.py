@@ -153,7 +153,7 @@ def farthest(query, adjacency):
 
 
 def sensitivity(query, adjacency):
-    """To a person, as noise is scaled to it: the noise of multiplier 1 over the sensitivity to a row, times k."""
+    """Sensitivity to a person, as noise is scaled: the noise of multiplier 1 over the sensitivity to a row, times k."""
     oracle = Oracle(
         reader_of(empty()), setup(adjacency), Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int)
     )
@@ -191,7 +191,7 @@ def test_no_person_moves_an_exact_sum_by_more_than_noise_is_scaled_to(query, adj
 
 @EVERY_SUM
 def test_a_person_moves_a_sum_as_far_as_k_rows_can(query):
-    """So that a bound of one row, or of k - 1, would not pass."""
+    """A bound of one row, or of k - 1, would not pass."""
     assert farthest(query, Adjacency.ZERO_OUT) > 0.7 * sensitivity(query, Adjacency.ZERO_OUT)
 
 
@@ -344,7 +344,7 @@ WEIGHED = dataclasses.replace(SCHEMA, unit=None, target=Target("y", (0, 1), weig
 
 @pytest.mark.parametrize("declared", [SCHEMA, WEIGHED], ids=["units", "weights"])
 def test_a_stream_is_not_taken_for_single_rows_that_count_alike_where_its_schema_says_otherwise(declared):
-    """Inside a `Task` and in a choice among runs: the noise would be for one row, and rows of one person are kept or
+    """The noise would be for one row, inside a `Task` and in a choice among runs, and rows of one person are kept or
     not by what her other rows are."""
     table = {name: cells for name, cells in raw_table().items() if declared.unit or name != "person"}
     with streamed(table, declared) as rows:

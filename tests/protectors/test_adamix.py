@@ -114,7 +114,7 @@ def test_without_noise_and_with_all_directions_adamix_is_gradient_descent_on_bot
 @pytest.mark.slow
 @pytest.mark.parametrize("matrix", ["total", "rows"])
 def test_a_projection_keeps_the_first_singular_vectors_of_the_public_gradient(matrix):
-    """And clips and adds nothing else: one step of clipped, projected private gradients."""
+    """One step of clipped, projected private gradients is all that it makes."""
     projector = PublicSubspace(descent(1.0), 2, matrix)
     protector = Stepwise(PublicClip(WIDE, logit_constant(0.5)), projector, num_steps=1)
     params, _, (_, (record,)), _ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
@@ -192,7 +192,7 @@ def test_nothing_but_a_paid_answer_depends_on_private_rows(name):
 
 @pytest.mark.slow
 def test_a_clip_from_private_rows_would_be_caught():
-    """The bug planted: a scheduler that is handed private rows as if they were public ones."""
+    """Planted bug: a scheduler that is handed private rows as if they were public ones."""
     scheduler = PublicClip(WIDE, logit_constant(0.9))
     protector = Stepwise(scheduler, descent(1.0), num_steps=1)
     here = setup().replace(cap=jnp.float32(0.0))
@@ -206,7 +206,7 @@ def test_a_clip_from_private_rows_would_be_caught():
 
 @pytest.mark.parametrize("size", [1e19, 1e30, math.inf])
 def test_no_answer_ends_a_run_by_a_clip_that_the_oracle_refuses(size):
-    """Or a run whose noise is fixed would end early on some tables, and be certified for what it had spent."""
+    """A run whose noise is fixed would else end early on some tables, and be certified for what it had spent."""
     model, rows = Square(), Rows(jnp.ones((2, 1)), jnp.ones(2), jnp.ones(2))
     public = PublicGradients.at(model, jnp.full(2, size, jnp.float32), rows)
     observation = Observation(jnp.zeros(2), jnp.ones(()), jnp.zeros(()), None, public)
@@ -367,7 +367,7 @@ def long_rows(seed, size, weights):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamix", "ngd", "pda_dpmd", "fully_private"])
 def test_least_squares_does_not_diverge(name):
-    """Its gradients grow with the error: at the rates of softmax every step is longer than the one before."""
+    """Gradients of least squares grow with the error: at softmax's rates every step is longer than the last."""
     weights = np.random.default_rng(9).dirichlet(np.ones(20))
     private, public = long_rows(0, 200, weights), long_rows(1, 30, weights)
     model, budget = Square(), Budget(50.0, 1e-5)
@@ -381,7 +381,7 @@ def test_least_squares_does_not_diverge(name):
 
 @pytest.mark.slow
 def test_public_moments_step_does_not_depend_on_how_long_rows_are():
-    """It diverged on features in [0, 1], at a rate for centred rows of length 1."""
+    """The method once diverged on features in [0, 1], at a rate for centred rows of length 1."""
     random = np.random.default_rng(3)
     y = np.arange(200) % 2
     x = jnp.asarray(random.random((200, 4)) + 0.5 * y[:, None], jnp.float32)

@@ -76,7 +76,7 @@ def test_without_noise_a_power_of_one_makes_rows_white():
 @pytest.mark.slow(cases=["1000000.0"])
 @pytest.mark.parametrize("epsilon", [1e6, 10.0, 1.0, 0.05])
 def test_moments_along_its_directions_are_no_larger_than_it_says(epsilon):
-    """In any direction: noise on the matrix moves an eigenvalue by no more than its spectral radius, up to the square
+    """Noise on the matrix moves an eigenvalue, in any direction, by no more than its spectral radius, up to the square
     root of what Gaussian ensembles deviate from it."""
     budget = Budget(epsilon, 1e-6)
     here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)

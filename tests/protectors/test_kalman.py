@@ -227,7 +227,7 @@ def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
 
 @pytest.mark.slow
 def test_momentum_is_dropped_in_coordinates_whose_gradient_points_back():
-    """So that params turn around as soon as they have passed the minimum, however much momentum there is."""
+    """Params turn around as soon as they have passed the minimum, however much momentum there is."""
     projector = dataclasses.replace(filter_of(certain=-2.0, momentum=30.0), log_curvature=curve(float(np.log(3.0))))
     params = trajectory(projector, jnp.float32(0.0), 40)
     gradients, updates = (params - np.asarray(MINIMUM))[1:-1], np.diff(params, axis=0)
@@ -263,7 +263,7 @@ def test_noise_alone_shows_no_curvature():
 
 @pytest.mark.slow
 def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
-    """However small the filter takes curvature to be."""
+    """Steps stay stable however small the filter takes curvature to be."""
     flat = dataclasses.replace(filter_of(), log_curvature=curve(-4.0), log_steepest=curve(-3.0))
     moved = trajectory(flat, jnp.float32(0.0), 200)
     longest = LONGEST / (MODEL.largest_curvature(SETUP.kind) * CURVATURE)
@@ -369,7 +369,7 @@ def test_derivatives_of_a_run_that_returns_are_finite():
 
 @pytest.mark.slow
 def test_smaller_curvature_than_assumed_only_takes_more_steps():
-    """Its steps are then too short; a filter that is not certain goes on."""
+    """Steps are then too short; a filter that is not certain goes on."""
     flat = dataclasses.replace(filter_of(certain=0.0), log_curvature=curve(float(np.log(4.0))))
     assert np.abs(trajectory(flat, jnp.float32(0.0), 60)[-1] - MINIMUM).max() < 1e-2
     faster = dataclasses.replace(flat, logit_momentum=curve(0.0))
@@ -380,7 +380,7 @@ def test_smaller_curvature_than_assumed_only_takes_more_steps():
 @pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("name", ["logistic", "svm", "hinge", "square", "softmax:4"])
 def test_typical_slopes_and_curvatures_are_those_at_the_start(name):
-    """Of random labels and margins 0; the hinge's curvature is that of the flattest parabola above it."""
+    """Slopes and curvatures of random labels at margins 0; the hinge's is that of the flattest parabola above it."""
     model = find_model(name)
     kind = model.kinds[0] if name != "square" else "binary"
     features, labels = jnp.zeros((8, 2)), jnp.arange(8.0) % len(model.labels)
@@ -399,7 +399,7 @@ def test_typical_slopes_and_curvatures_are_those_at_the_start(name):
 
 @pytest.mark.slow
 def test_the_networks_moments_are_those_of_its_margins_derivatives():
-    """Of one feature's weights together, and of all units together: within a factor of 3, since units are random."""
+    """Moments of one feature's weights together, and of all units together, within a factor of 3: units are random."""
     model, x = find_model("mlp"), np.random.default_rng(0).uniform(size=(500, 6)).astype(np.float32)
     params = model.init(6)
     slopes = np.asarray(jax.vmap(jax.grad(lambda params, x: model.margin(params, x[None])[0]), (None, 0))(params, x))
@@ -461,7 +461,7 @@ def test_features_beyond_those_of_training_change_no_constant():
 
 
 def network_of(longer=0.0, wider=0.0, surer=0.0, faster=0.0):
-    """One layer that says the same whatever it is told."""
+    """A network of one layer with the same outputs for all inputs."""
     return {"layer0": {"w": jnp.zeros((INPUTS, OUTPUTS)), "b": jnp.array([longer, wider, surer, faster])}}
 
 
@@ -484,7 +484,7 @@ def test_no_network_makes_a_filter_diverge():
 
 
 def test_a_network_sees_whether_gradients_are_what_the_filter_expects(monkeypatch):
-    """From a start that the filter takes to be near the minimum, and is not, gradients surprise it."""
+    """Gradients surprise a filter that wrongly takes its start to be near the minimum."""
 
     def surprise(spread):
         projector = filter_of(spread)

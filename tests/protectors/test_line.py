@@ -148,7 +148,7 @@ def test_the_line_takes_what_the_filters_own_steps_leave_of_the_stable_length():
 
 @pytest.mark.parametrize("length", [0.3, 1.0, 3.0, 10.0, 30.0])
 def test_the_curvature_along_a_line_is_at_least_that_of_normal_margins_and_little_more(length):
-    """Of the logistic loss, by a fine sum over margins; of least squares exactly."""
+    """Curvature of the logistic loss is by a fine sum over margins; that of least squares is exact."""
     places = np.linspace(-8.0, 8.0, 20001)
     weights = np.exp(-0.5 * places**2) / np.exp(-0.5 * places**2).sum()
     margins = length * places

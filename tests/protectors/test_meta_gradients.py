@@ -108,7 +108,7 @@ JUMPING_STEPS = (3e-4, 1e-3, 3e-3, 1e-2)
 
 @every_derivative("differences")
 def test_meta_gradients_are_central_differences(name):
-    """Along each leaf's own gradient, so that the slope is that gradient's norm. A silent leaf has no difference.
+    """Differences are along each leaf's own gradient, so that the slope is its norm. A silent leaf has no difference.
 
     The loss carries about 2e-7 of float32 rounding and a third derivative of order 1 to 1000 where it is steep, so a
     difference errs by 2e-7 / h + 100 h^2: a flat leaf is moved further.

@@ -1,4 +1,4 @@
-"""Any protector from where public rows lead, and along the directions in which they vary."""
+"""Protectors that start from the minimum of public rows, and step along the directions in which they vary."""
 
 import dataclasses
 
@@ -47,7 +47,7 @@ def mean_loss(model, params, rows, ridge):
 
 
 def begun(protector, model, private=PRIVATE, public=PUBLIC, steps=0):
-    """Params for raw rows after so many steps, and what was asked."""
+    """Params for raw rows after so many steps, and the queries."""
     setup = Setup.create(model, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), len(private.y))
     noise = Simulation(jax.random.key(0))
     private, public = (jax.tree.map(jnp.asarray, rows) for rows in (private, public))

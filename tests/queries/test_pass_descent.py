@@ -39,7 +39,7 @@ def query(plan, loss=Logistic(), start=(0.0, 0.0, 0.0), noise=1.0, **fields):  #
 
 # -------------------------------------------------------------------------------------------------------- the result
 def naive(descent, rows, order):
-    """In float64, one row after the other; a missing line is a null row."""
+    """Result in float64, one row after the other; a missing line is a null row."""
     plan, loss = descent.plan, descent.loss
     lines = np.c_[np.asarray(rows.x, float), np.full(len(rows.y), INTERCEPT_COLUMN)]
     lines = lines * np.minimum(1, descent.norm_bound / np.linalg.norm(lines, axis=1))[:, None]

@@ -44,7 +44,7 @@ BATCHES = pytest.param("dpsgd", 8.0, marks=pytest.mark.slow)  # compiles for 16 
     ("protector", "epsilon"), [("noisygd", 0.1), ("noisygd", 8.0), ("auto_clip", 0.1), ("auto_clip", 8.0), BATCHES]
 )
 def test_coins_are_not_taken_for_something_learned(protector, epsilon):
-    """Also where the budget is so large that the chance in the rows is far above the noise."""
+    """The budgets include one so large that the chance in the rows is far above the noise."""
     sentences = [sentence(coins(seed), protector, epsilon, seed) for seed in range(10)]
     assert sentences.count(learned.NOISE) >= 9
 

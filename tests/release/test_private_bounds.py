@@ -97,7 +97,7 @@ _exact = jax.jit(exact_sum)
 
 
 def counted(read):
-    """As a release counts, among null rows so that all tables here are of one shape."""
+    """Counts of a release, among null rows so that all tables here are of one shape."""
     rows = read.binned(SCALE)
     padded = [
         np.pad(part, [(0, 600 - len(rows.y))] + [(0, 0)] * (part.ndim - 1)) for part in (rows.x, rows.y, rows.mask)
@@ -265,7 +265,7 @@ def test_the_default_is_a_twentieth_and_the_tail_a_hundredth():
 # ------------------------------------------------------------------------------------------ the whole way, once
 @pytest.mark.slow
 def test_a_released_run_with_private_bounds_and_units_is_one_guarantee(tmp_path):
-    """From the command line: ledger, trace, card and schema agree, and the card is priced and verified again."""
+    """Ledger, trace, card and schema of `l2p apply` agree, and the card is priced and verified again."""
     count = 3000
     for name, seed in (("ward", 0), ("test", 1)):
         data = raw(count, seed)

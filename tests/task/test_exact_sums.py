@@ -1,4 +1,4 @@
-"""In a release a row's contribution to a sum depends only on that row and on public facts.
+"""A row's contribution to a sum of a release depends only on that row and on public facts.
 
 The property is exact: the sum over a table equals the sum over all rows but one plus that of this row on its own, in
 whole units, for any table length, row position, other rows and params.

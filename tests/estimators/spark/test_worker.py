@@ -60,7 +60,7 @@ def gradient(seed: int = 0) -> BlockSum:
 
 
 def sums(parts, ask, monkeypatch, lines=None, firsts=None):
-    """Each partition's sum, by the functions that run in workers."""
+    """Sums of the partitions, by the functions that run in workers."""
     rows = []
     for place, part in enumerate(parts):
         monkeypatch.setattr(worker, "TaskContext", types.SimpleNamespace(get=lambda: context(place)))  # noqa: B023

@@ -112,7 +112,7 @@ def test_synthetic_tasks_are_drawn_once_and_cut(family):
 
 @pytest.fixture(scope="module")
 def batches():
-    """By the shares of tasks that are scored on fresh rows: a batch."""
+    """Batches by the share of tasks that are scored on fresh rows."""
     family = Halved(Synthetic(0))
     draw = jax.jit(
         lambda shares: family.sample(

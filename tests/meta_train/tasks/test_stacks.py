@@ -95,7 +95,7 @@ def test_a_mixture_draws_the_same_shares_whether_its_tables_are_stacked_or_not()
 
 @pytest.mark.slow
 def test_tables_with_more_classes_lend_each_of_theirs():
-    """Of seven classes as often as of four, four are drawn, and none is several of the table's in one."""
+    """Four classes are drawn, from seven as often as from four, and none merges several of the table's."""
     few, many = (
         Classes(jnp.zeros((84, 3)), jnp.asarray(np.arange(84) % count, jnp.float32), count).with_num_classes(4)
         for count in (4, 7)

@@ -59,7 +59,7 @@ def test_where_a_derivative_says_nothing_it_says_which_way_is_up():
 
 
 def test_runs_that_are_compared_share_their_noise():
-    """Otherwise the difference of two noises over twice the spread would dominate any slope."""
+    """Difference of two noises over twice the spread would otherwise dominate any slope."""
 
     def noisy(point, key):
         return point.place.sum() + 100.0 * jax.random.normal(key), point.place.sum()
@@ -71,7 +71,7 @@ def test_runs_that_are_compared_share_their_noise():
 
 
 def test_segments_are_refused():
-    """They would continue runs without their perturbation; nor is there a derivative that could be damped."""
+    """Segments would continue runs without their perturbation; nor is there a derivative that could be damped."""
     for name, value in (("unroll", 5), ("damping", 1.0)):
         with pytest.raises(InputError, match=f"kind 'perturbed' has no {name}; choose among name, protector"):
             Perturbed.of("x", "control", **{name: value})

@@ -125,7 +125,7 @@ def test_a_shape_that_has_several_turns_is_compiled_once(family, compiled):
 
 
 def test_a_step_is_compiled_once_for_all_sources(family, compiled):
-    """Their kinds of targets are the same; a model may be trained on two."""
+    """The sources have targets of the same kind; a model may be trained on two kinds."""
     sources = ("synthetic", "synthetic:rough", "synthetic:numbers")
     config = EveryModel.of(
         "t", "control", **{**SMALL, "num_features": (3, 3, 3)}, sources=sources, models=("square",) * 3

@@ -94,7 +94,7 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(trained):
 
 @pytest.mark.parametrize(("lost", "ends"), [(MOST_LOST, True), (MOST_LOST - 1, False)])
 def test_a_training_whose_gradients_are_never_finite_ends_with_a_sentence(tmp_path, monkeypatch, lost, ends):
-    """Not one that has a finite gradient now and then."""
+    """A training that has a finite gradient now and then goes on."""
 
     def compiled(*_):
         return lambda state, number: (state, {"score": 0.0, "finite": float((number + 1) % (lost + 1) == 0)})

@@ -51,7 +51,7 @@ class State:
     ("minutes", "turns"), [(None, [0, 1, 2, 3]), (20, [0, 1, 2, 3]), (7, [0, 1, 3]), (5, [0, 1]), (2, [0])]
 )
 def test_shapes_that_would_take_too_long_are_left_out_and_a_model_comes_before_more_sizes(minutes, turns):
-    """Each of them takes 90 s to compile, and then no time."""
+    """A shape takes 90 s to compile, and then no time."""
     clock, lines, compiled, evaluator = Clock(), [], set(), Evaluator()
 
     def update(state, number):

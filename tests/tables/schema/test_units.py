@@ -110,7 +110,7 @@ def test_floats_that_stand_for_several_units_are_refused():
 
 @pytest.mark.parametrize("source", ["parquet", "duckdb", "parquet, two files"])
 def test_units_that_are_long_decimals_are_refused_where_they_would_become_floats(source, tmp_path):
-    """As floats the two would be one unit, and with the first gone the rows of the second would count."""
+    """Two units would be one as floats, and with the first gone the rows of the second would count."""
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     names = [decimal.Decimal("1000000000000000.01"), decimal.Decimal("1000000000000000.02")]
