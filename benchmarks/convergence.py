@@ -185,7 +185,7 @@ def curve(lines: list[dict[str, str]], cell: Cell, method: str) -> Curve:
 
 
 def compared(lines: list[dict[str, str]], ours: str, theirs: str) -> dict[Cell, np.ndarray]:
-    """Lead of `ours` over `theirs` by cell, f[2, budgets], as a share of the gap between base rate and non-private model,
+    """Lead of `ours` over `theirs` by cell, f[2, budgets], as a share of the gap between base rate and exact fit,
     and two standard errors of it."""
     gaps = {}
     for cell in CELLS:

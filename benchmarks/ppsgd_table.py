@@ -118,20 +118,20 @@ def main() -> None:
     """Append the score of every cell as soon as it is known, or print means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "what", nargs="?", default="table", choices=("table", "sweeps", "gaussians", "summary", "pairs")
+        "section", nargs="?", default="table", choices=("table", "sweeps", "gaussians", "summary", "pairs")
     )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--data", nargs="+", default=["adult", "ipums_br", "california"])
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--out", type=Path, help="by default in benchmarks/results/ppsgd")
     options = parser.parse_args()
-    draws = {"summary": summary, "pairs": pairs}.get(options.what)
-    out = options.out or FOLDER / f"{'table' if draws else options.what}.csv"
+    draws = {"summary": summary, "pairs": pairs}.get(options.section)
+    out = options.out or FOLDER / f"{'table' if draws else options.section}.csv"
     if draws is not None:
         draws(out)
         return
     scored_runs = {(cell, seed) for cell, seed, _ in read(out)}
-    cells = {"table": table, "sweeps": sweeps, "gaussians": gaussians}[options.what](options)
+    cells = {"table": table, "sweeps": sweeps, "gaussians": gaussians}[options.section](options)
     with out.open("a", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         if not scored_runs:

@@ -58,8 +58,8 @@ class Curve:
         return [epsilon for epsilon, up in zip(EPSILONS[1:], change.mean(1) > allowed, strict=True) if up]
 
     @property
-    def left(self) -> float:
-        """The share of the gap between start and non-private model that is left at the largest budget."""
+    def share_left(self) -> float:
+        """Share of the gap between start and non-private model that remains at the largest budget."""
         return (self.losses[-1].mean() - self.best) / (self.first - self.best)
 
     @property
@@ -110,7 +110,7 @@ def test_more_budget_never_hurts_and_the_largest_reaches_the_non_private_model(t
     measured = curve("universal", table)
     assert math.isfinite(measured.losses.sum())
     assert measured.rises == []
-    assert measured.left < 0.02
+    assert measured.share_left < 0.02
     assert measured.excess_of_smallest < 2.0
 
 
@@ -132,4 +132,4 @@ def test_the_check_catches_a_rise_and_not_its_noise():
     assert Curve(losses, 0.7, 0.2, losses[0]).rises == []
     losses[-1] = losses[-2] * 1.03
     assert Curve(losses, 0.7, 0.2, losses[0]).rises == [EPSILONS[-1]]
-    assert Curve(losses, 0.7, 0.2, losses[0]).left > 0.02
+    assert Curve(losses, 0.7, 0.2, losses[0]).share_left > 0.02
