@@ -45,7 +45,7 @@ PLACES = {
         "tests/protectors",
     ],
     "l2p/privacy/accountants/*.py": ["tests/privacy", "l2p/privacy"],
-    "l2p/privacy/cost/sampling.py": ["tests/run/test_samplers.py", "tests/privacy", "l2p/privacy"],
+    "l2p/privacy/cost/sampling.py": ["tests/run", "tests/privacy", "l2p/privacy"],
     "l2p/protectors/*.py": ["tests/protectors", "tests/checkpoints", "l2p/protectors"],
 }
 #: A mutant for so many lines of a file, and at least one; the file of samplers has four of them.

@@ -272,7 +272,7 @@ class Case:
 #: their envelopes are tested in privacy/test_envelope.py.
 #: All properties hold for sampled protectors, too, except two. The cost of a sampled query is not a multiple of
 #: 1 / m^2, so constant noise is checked by its price; and a batch does not give the full gradient, so the limits of
-#: sampled protectors without privacy are in test_samplers.py.
+#: sampled protectors without privacy are in tests/run/test_batch_limits.py.
 CASES = {
     "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
