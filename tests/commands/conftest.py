@@ -1,8 +1,11 @@
-"""A small table to run `l2p apply` on, and a check of refusals."""
+"""Tables to run commands on, and a check of refusals."""
+
+import gzip
 
 import pytest
 
 from l2p.release import private_run
+from tests.commands.raw_tables import HEADER, lines
 from tests.commands.small_tables import SCHEMA, write_table
 
 
@@ -36,3 +39,13 @@ def refused(capsys, monkeypatch):
         return err
 
     return refuse
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ward")
+    (folder / "private.csv").write_text("\n".join([HEADER, *lines(1500, 0)]))
+    sample = [*lines(299, 1), "7; a; somebody; yes."]
+    (folder / "public.csv.gz").write_bytes(gzip.compress("\n".join([HEADER, *sample]).encode()))
+    (folder / "test.csv").write_text("\n".join([HEADER, *lines(500, 2, dotted=True)]))
+    return folder

@@ -84,7 +84,7 @@ def test_the_variance_left_is_the_mean_squared_error(wrong):
 MODEL, BUDGET, N = MODELS["logistic"], Budget(1.0, 1e-6), 1000
 SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)
 MOMENT = jnp.array([0.5, 0.1, 0.02, 0.0])  # of three features, and of an intercept
-#: As in `test_kalman.filter_of`, with gradients that are hardly used in each coordinate.
+#: As in `kalman_filters.filter_of`, with gradients that are hardly used in each coordinate.
 TIMID = KalmanProjector(*map(curve, (0.0, 0.0, -6.0, 0.0, -6.0, -20.0, 30.0, -30.0, 0.0, -20.0, -30.0, 0.0, -30.0)))
 
 

@@ -51,7 +51,7 @@ SILENT = {
     },
     "kalman": {
         ".projector.spread_power": "all features have the same moment until second moments are bought",
-        ".projector.log_steepest": "no step is as long as it allows; see test_kalman.py",
+        ".projector.log_steepest": "no step is as long as it allows; see test_kalman_curvature.py",
     },
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
