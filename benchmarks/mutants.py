@@ -41,7 +41,7 @@ PLACES = {
     "l2p/queries/*.py": [
         "tests/privacy/test_unit_prices.py",
         "tests/queries",
-        "tests/task/test_exact_sums.py",
+        "tests/task",
         "tests/protectors",
     ],
     "l2p/privacy/accountants/*.py": ["tests/privacy", "l2p/privacy"],
