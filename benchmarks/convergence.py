@@ -1,4 +1,4 @@
-"""Does more budget help? Test loss against epsilon, from budgets that buy little to ones whose noise hardly matters.
+"""Test loss against epsilon, from budgets that buy little to ones whose noise hardly matters.
 
     python benchmarks/convergence.py run [--seeds 5] [--cells openml:segment,softmax] [--methods noisygd]
         [--out benchmarks/results/convergence/table.csv]

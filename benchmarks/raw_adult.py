@@ -1,4 +1,4 @@
-"""Raw Adult, 6 numbers and 8 categories, beside the hand-designed methods: who is best at each budget?
+"""Raw Adult, 6 numbers and 8 categories, for learned and hand-designed methods at each budget.
 
     python benchmarks/raw_adult.py --folder FOLDER --out runs/raw_adult
 

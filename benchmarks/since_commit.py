@@ -1,4 +1,4 @@
-"""Are a protector's stored losses lower than those that were stored at an earlier commit?
+"""Stored losses of a protector beside those that were stored at an earlier commit.
 
     python benchmarks/since_commit.py COMMIT [--method universal]
 

@@ -44,7 +44,7 @@ CELLS = {"undeclared": "a value that nobody declared", "missing": None}
 
 
 class Encoded(NamedTuple):
-    """A table's rows, and what each category becomes for each of `CELLS`.
+    """Rows of a table, and the features of each category for each of `CELLS`.
 
     Attributes:
       schema: its declaration.

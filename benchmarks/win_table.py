@@ -1,4 +1,4 @@
-"""`universal` beside every stored rival: in how many cells is it better, level or worse?
+"""Numbers of cells in which `universal` is better than a stored rival, level with it, or worse.
 
     python benchmarks/win_table.py
 

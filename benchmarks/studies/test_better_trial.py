@@ -1,4 +1,4 @@
-"""A training by meta-gradients and one by random search, of which the better one ships."""
+"""Trainings by meta-gradients and by random search, of which the better one ships."""
 
 import pytest
 import safetensors.numpy
