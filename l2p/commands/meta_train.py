@@ -58,7 +58,7 @@ class MetaTrain(TableOptions):
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from meta_train.__main__ import main
 
-        asked = {field.name: getattr(self, field.name) for field in dataclasses.fields(MetaTrain)}
+        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(MetaTrain)}
         layout = [field.name for field in dataclasses.fields(TableOptions)]
-        main(**{name: value for name, value in asked.items() if name not in layout}, format=self.format)
+        main(**{name: value for name, value in options.items() if name not in layout}, format=self.format)
         return 0
