@@ -123,15 +123,15 @@ class MLP(Model):
             entering = weights[:-1].T @ block.x.T + INTERCEPT_COLUMN * weights[-1][:, None]
             units = jnp.tanh(0.5 * HIDDEN_SCALE * entering)
             residual = jax.nn.sigmoid(output[:-1] @ units + INTERCEPT_COLUMN * output[-1]) - block.y
-            inner = 0.5 * HIDDEN_SCALE * residual * (1.0 - jnp.square(units)) * output[:-1, None]
+            inner = 0.5 * HIDDEN_SCALE * residual[None, :] * (1.0 - jnp.square(units)) * output[:-1, None]
             squares = block.squared_norms(features)
             finite = jnp.isfinite(residual) & jnp.isfinite(inner).all(0) & jnp.isfinite(squares)
-            units, inner = jnp.where(finite, units, 0.0), jnp.where(finite, inner, 0.0)
+            units, inner = jnp.where(finite[None, :], units, 0.0), jnp.where(finite[None, :], inner, 0.0)
             residual, squares = jnp.where(finite, residual, 0.0), jnp.where(finite, squares, 0.0)
             before = jnp.square(inner).sum(0) * (squares + INTERCEPT_COLUMN**2)
             after = jnp.square(residual) * (jnp.square(units).sum(0) + INTERCEPT_COLUMN**2)
             weight = block.mask * factor(safe_sqrt(before + after))
-            inner, residual = weight * inner, weight * residual
+            inner, residual = weight[None, :] * inner, weight * residual
             biases, bias = INTERCEPT_COLUMN * inner.sum(-1), INTERCEPT_COLUMN * residual.sum()[None]
             return jnp.concatenate([features.weighted_sum(block.x, inner).T.ravel(), biases, units @ residual, bias])
 

@@ -116,12 +116,12 @@ class Softmax(Model):
         def add(block: Rows) -> jax.Array:
             # Classes first, [K, n]: operations over rows then run along memory.
             margins = matrix[:-1].T @ block.x.T + INTERCEPT_COLUMN * matrix[-1][:, None]
-            residuals = jax.nn.softmax(margins, axis=0) - self._of(block.y).T
+            residuals = jax.nn.softmax(margins, axis=0) - (block.y[None, :] == jnp.arange(self.num_classes)[:, None])
             squares = block.squared_norms(features)
             finite = jnp.isfinite(residuals).all(0) & jnp.isfinite(squares)
-            residuals, squares = jnp.where(finite, residuals, 0.0), jnp.where(finite, squares, 0.0)
+            residuals, squares = jnp.where(finite[None, :], residuals, 0.0), jnp.where(finite, squares, 0.0)
             norms = safe_sqrt(jnp.square(residuals).sum(0)) * jnp.sqrt(squares + INTERCEPT_COLUMN**2)
-            weights = block.mask * factor(norms) * residuals
+            weights = (block.mask * factor(norms))[None, :] * residuals
             total = features.weighted_sum(block.x, weights).T
             return jnp.concatenate([total, INTERCEPT_COLUMN * weights.sum(-1)[None, :]]).ravel()
 

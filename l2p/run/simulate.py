@@ -206,9 +206,8 @@ def _simulate_group(
 def _stacked(divide: Divide, rows: Rows, seeds: Sequence[int], full_passes: bool) -> tuple[Rows, Rows | None]:
     """Private and public rows of several seeds, leaves [S, ...]."""
     tasks = [divide(rows, seed) for seed in seeds]
-    private = [task.private.for_full_passes() if full_passes else task.private for task in tasks]
-    public = [task.public for task in tasks]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(private, public, strict=True))
+    private, public = jax.tree.map(lambda *leaves: jnp.stack(leaves), *((task.private, task.public) for task in tasks))
+    return (private.for_full_passes() if full_passes else private), public
 
 
 def _pad(tree: Any, num_steps: int, **mode: Any) -> Any:

@@ -60,6 +60,17 @@ class ByFeature(struct.Struct):
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         return np.asarray(np.swapaxes(np.asarray(self.columns), -1, -2), *args, **kwargs)
 
+    def __mul__(self, factor: Any) -> jax.Array:
+        return jnp.asarray(self) * factor
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: Any) -> jax.Array:
+        return jnp.asarray(self) - other
+
+    def __getitem__(self, index: Any) -> jax.Array:
+        return jnp.asarray(self)[index]
+
     def __matmul__(self, weights: jax.Array) -> jax.Array:
         """x @ weights: f[d] -> f[n], f[d, k] -> f[n, k]."""
         return (weights.T @ self.columns).T
@@ -82,7 +93,7 @@ class ByFeature(struct.Struct):
 
     def where(self, valid: jax.Array) -> "ByFeature":
         """Zeros in place of rows that are not valid bool[n]."""
-        return ByFeature(jnp.where(valid, self.columns, 0.0))
+        return ByFeature(jnp.where(valid[None, :], self.columns, 0.0))
 
     def take(self, indices: jax.Array) -> jax.Array:
         """Rows of these indices i32[m], as an array f[m, d]."""

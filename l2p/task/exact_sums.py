@@ -183,7 +183,8 @@ class QuantizedRows(struct.Struct):
     def weighted_sum(self, coefficients: Quantized) -> Quantized:
         """The sum of rows times coefficients [n] or [n, m]: [k] or [k, m]."""
         counted = self._counted(coefficients)
-        sums = self.steps.T @ counted - jnp.multiply.outer(self.shift, counted.sum(0))
+        # Rows lie one after the other: XLA reads them with a stride in a product with their transpose.
+        sums = (counted.T @ self.steps).T - jnp.multiply.outer(self.shift, counted.sum(0))
         return Quantized(sums, self.unit * coefficients.unit)
 
     def sum(self, numbers: Quantized) -> Quantized:

@@ -6,9 +6,6 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.task.by_feature import ByFeature
 
-#: Features f[n, d] as an array or feature by feature.
-Features = jax.Array | ByFeature
-
 
 @struct.dataclass
 class Basis:
@@ -27,7 +24,7 @@ class Basis:
         return cls(jnp.eye(num_features), jnp.eye(num_features))
 
 
-def squared_lengths(x: Features) -> jax.Array:
+def squared_lengths(x: jax.Array) -> jax.Array:
     """Squared L2 norms f32[n] of rows f32[n, d]."""
     return x.squared_lengths() if isinstance(x, ByFeature) else jnp.square(x).sum(-1)
 
@@ -74,23 +71,23 @@ class FeatureMap(struct.Struct):
         eye = jnp.eye(self.num_mapped)
         return FeatureMap(center, jnp.ones((), jnp.float32), Basis(eye + change, eye - change))
 
-    def apply(self, x: Features) -> Features:
+    def apply(self, x: jax.Array) -> jax.Array:
         """Mapped features: f32[n, d] -> f32[n, k]."""
         if isinstance(x, ByFeature):
             moved = x.affine(self.center, self.scale)
-            return moved if self.basis is None else moved.turned(self.basis.forward)
+            return moved if self.basis is None else moved.turned(self.basis.forward)  # pyrefly: ignore[bad-return]
         centred = (x - self.center[None, :]) * self.scale
         # The product in full precision: a row's clipped length must not depend on how a device rounds.
         return centred if self.basis is None else jnp.matmul(centred, self.basis.forward, precision="highest")
 
-    def squared_norms(self, x: Features) -> jax.Array:
+    def squared_norms(self, x: jax.Array) -> jax.Array:
         """Squared norms f32[n] of mapped features; without a basis, the mapped table is never formed."""
         if self.basis is not None:
             return squared_lengths(self.apply(x))
         squares = squared_lengths(x) - 2.0 * (x @ self.center) + jnp.square(self.center).sum()
         return jnp.square(self.scale) * jnp.maximum(squares, 0.0)
 
-    def weighted_sum(self, x: Features, weights: jax.Array) -> jax.Array:
+    def weighted_sum(self, x: jax.Array, weights: jax.Array) -> jax.Array:
         """Sum of mapped rows, each times its weights, without forming the mapped table.
 
         Args:

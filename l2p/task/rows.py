@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.base.compiled import as_one
 from l2p.task.by_feature import ByFeature
-from l2p.task.feature_map import FeatureMap, Features, squared_lengths
+from l2p.task.feature_map import FeatureMap, squared_lengths
 
 #: Rows of a block whose products with several vectors of weights stay in a core's cache.
 BLOCK = 2048
@@ -20,14 +20,15 @@ class Rows(struct.Struct):
     """A block of rows.
 
     Attributes:
-      x: f32[n, d], features scaled to [0, 1] by declared bounds; feature by feature where they are read many times.
+      x: f32[n, d], features scaled to [0, 1] by declared bounds; or `ByFeature`, which stands in for an
+        array, where they are read many times.
       y: f32[n], targets: classes 0 to K - 1, or values scaled to [0, 1] by declared bounds.
       mask: f32[n], 1 for a row, 0 for a null row (padding, or an invalid row counted as null). Simulations on
         public rows may use other weights: a weight of w stands for w copies of the row.
       squares: f32[n], the squared norms of rows that have been mapped, or None.
     """
 
-    x: Features
+    x: jax.Array
     y: jax.Array
     mask: jax.Array
     squares: jax.Array | None = None
@@ -56,7 +57,7 @@ def null_invalid(rows: Rows) -> Rows:
     """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
     valid = jnp.isfinite(rows.x.T).all(0) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
     x = rows.x.where(valid) if isinstance(rows.x, ByFeature) else jnp.where(valid[:, None], rows.x, 0.0)
-    return Rows(x, jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))
+    return Rows(x, jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))  # pyrefly: ignore[bad-argument-type]
 
 
 def mapped(rows: Rows, view: FeatureMap) -> Rows:
@@ -109,7 +110,7 @@ def sum_in_blocks(function: Callable[[Rows], jax.Array], rows: Rows, block: int 
     def part(start: jax.Array | int, size: int) -> Rows:
         cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size)  # noqa: E731
         x = rows.x.part(start, size) if isinstance(rows.x, ByFeature) else cut(rows.x)
-        return Rows(x, *jax.tree.map(cut, (rows.y, rows.mask, rows.squares)))
+        return Rows(x, *jax.tree.map(cut, (rows.y, rows.mask, rows.squares)))  # pyrefly: ignore[bad-argument-type]
 
     def add(total: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
         return total + function(part(start, block)), None

@@ -16,6 +16,7 @@ from l2p.queries import (
     TargetSum,
 )
 from l2p.queries.selection import Selection
+from l2p.task.by_feature import ByFeature
 from l2p.task.exact_sums import MARGIN
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
@@ -59,6 +60,14 @@ def test_clean_value_is_that_of_naive_float64_loops(query):
     steps, unit = exact(query, rows)
     # Features are rounded to 2^-21, coefficients to a few parts in 2^20 of the bound.
     np.testing.assert_allclose(steps * unit, total, atol=N * 4e-6, rtol=0)
+
+
+@pytest.mark.slow(but=["clipped loss", "class counts", "bin counts", "line search, gumbel", "hessian, svm"])
+@ADDITIVE
+def test_rows_that_lie_feature_by_feature_have_the_same_sum(query):
+    rows = table()
+    turned = rows.replace(x=ByFeature.of(rows.x))
+    np.testing.assert_allclose(aggregate(query, turned), aggregate(query, rows), atol=2e-6 * N, rtol=0)
 
 
 @pytest.mark.slow(

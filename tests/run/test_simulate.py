@@ -15,6 +15,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.run.run import run
 from l2p.run.simulate import CHUNK, mean_loss, noise_key, simulate, split, splits_digest
 from l2p.tables.public import catalog
+from l2p.task.by_feature import ByFeature
 from l2p.task.rows import Rows
 
 BUDGETS = [Budget(0.5, 1e-5), Budget(2.0, 1e-5)]
@@ -115,6 +116,17 @@ def test_groups_of_seeds_do_not_change_the_result(simulated, rows, monkeypatch):
     alone = simulate(protectors, setups, rows, SEEDS)
     np.testing.assert_allclose(alone.params, outcome.params, rtol=1e-3, atol=1e-4)
     assert alone.observations is None
+
+
+@pytest.mark.slow(but=["noisygd"])
+def test_a_budget_alone_reads_rows_feature_by_feature_and_ends_alike(simulated, rows, monkeypatch):
+    protectors, setups, outcome = simulated
+    monkeypatch.setattr("l2p.task.rows.BLOCK", 100)
+    layouts = []
+    monkeypatch.setattr(ByFeature, "of", lambda x, of=ByFeature.of: layouts.append(x.shape) or of(x))
+    alone = simulate(protectors[:1], setups[:1], rows, SEEDS)
+    assert layouts
+    np.testing.assert_allclose(alone.params, outcome.params[:, :1], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
