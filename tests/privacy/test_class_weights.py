@@ -41,7 +41,7 @@ from l2p.release.admission import admit
 from l2p.release.planned_run import plan_run
 from l2p.tables.schema import Number, Schema, Target, Unit
 from l2p.tables.schema.columns import Value
-from l2p.tables.schema.declaring import declared
+from l2p.tables.schema.declaring import schema_of_pair
 from l2p.task.exact_sums import MARGIN, ExactSum, picked, quantize
 from l2p.task.feature_map import FeatureMap
 from l2p.task.noise import HostNoise, KeyNoise
@@ -389,7 +389,7 @@ def test_bounds_and_classes_take_weights_by_class(trained):
     data = rare()
     X, y = np.stack([data["a"], data["b"]], 1), data["sick"]
     options = {"bounds": (0, 1), "classes": ["no", "yes"], "class_weights": {"yes": 12, "no": 1}}
-    _, schema = declared((X, y), None, (0, 1), ["no", "yes"], class_weights={"yes": 12, "no": 1})
+    schema = schema_of_pair((X, y), (0, 1), ["no", "yes"], class_weights={"yes": 12, "no": 1})
     assert schema.target.weights == (1.0, 12.0)
     result = l2p.private_train((X, y), "auto_clip", Budget(4.0, 1e-5), key=jax.random.key(0), **options)
     np.testing.assert_array_equal(result.params, trained["weighted"].params)
@@ -440,7 +440,7 @@ def test_a_number_to_predict_has_no_weights():
     with pytest.raises(InputError, match="but the target is a number"):
         Target("price", bounds=(0, 1), weights=(1, 2))
     with pytest.raises(InputError, match="but the target is a number"):
-        declared(pair(), None, (0, 1), None, (0, 1), {"no": 1})
+        schema_of_pair(pair(), (0, 1), None, (0, 1), {"no": 1})
 
 
 def pair() -> tuple[np.ndarray, list[Value]]:

@@ -31,6 +31,7 @@ from l2p.queries import ClippedGradient, FeatureSum
 from l2p.release import api, private_run, run_noise
 from l2p.run.protector import Protector
 from l2p.run.run import run
+from l2p.tables.schema import Number, Schema, Target
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 from l2p.task.sources import ArraySource, RowSource
@@ -539,6 +540,14 @@ def test_a_run_is_reserved_in_its_ledger_and_settled(tmp_path):
     second = l2p.private_train(table(), "noisygd", Budget(1.0, 1e-6), ledger=ledger).card
     assert second.composition["spent_before"] == spent
     assert [entry.state for entry in ledger.entries()] == ["settled", "settled"]
+
+
+def test_a_ledger_that_cannot_be_opened_is_refused_before_the_table_is_read(tmp_path):
+    schema = Schema({"age": Number(0, 9)}, Target("back", classes=("no", "yes")))
+    simulated = {"ledger": ledger_at(tmp_path), "key": jax.random.key(0)}
+    for options in ({"ledger": tmp_path / "nosuch.ledger"}, simulated):
+        with pytest.raises(InputError, match=r"there is no ledger|a ledger cannot count"):
+            l2p.private_train(tmp_path / "nosuch.csv", "noisygd", BUDGET, schema=schema, **options)
 
 
 @pytest.mark.parametrize(("unit", "accountant"), [("zcdp", "zcdp"), ("gdp", "zcdp"), ("rdp", "gdp"), ("zcdp", "gdp")])

@@ -207,7 +207,7 @@ def planned(accountant=None, unit=None, protector="noisygd", share=SHARE, budget
     schema = dataclasses.replace(PRIVATE, unit=unit)
     named = admit(protector, budget, "logistic", accountant, schema=schema)
     run = plan_run(read.rows, named, budget, Logistic(), schema=schema, share=share, key=jax.random.key(0))
-    return read, run, Purchase.plan(PRIVATE.private_bounds, share, run, 600, jax.random.key(0))
+    return read, run, Purchase.plan(read, share, run, jax.random.key(0))
 
 
 @pytest.mark.slow(but=["rows, gdp"])
