@@ -210,7 +210,7 @@ def check_kind(kind: str) -> None:
 def admit_choice(
     name: str | MethodName,
     budget: Budget,
-    model: str | Model,
+    model: Model,
     accountant: str | None = None,
     has_public: bool = False,
 ) -> NamedProtector:

@@ -7,7 +7,7 @@ from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.named import NamedProtector, describe
 from l2p.checkpoints.set_up import check_shared
-from l2p.models import Model, find_model
+from l2p.models import Model
 from l2p.privacy.budget import Budget
 from l2p.privacy.class_weights import check_weighed
 from l2p.privacy.units import check_unit
@@ -18,7 +18,7 @@ from l2p.tables.schema import Schema
 def admit(
     protector: Protector | NamedProtector | str | Path,
     budget: Budget,
-    model: str | Model,
+    model: Model,
     accountant: str | None = None,
     *,
     schema: Schema | None = None,
@@ -43,7 +43,7 @@ def admit(
     if isinstance(protector, (str, Path)):
         named = resolve(str(protector), budget, model, accountant)
     elif isinstance(protector, NamedProtector):
-        named = protector.counted_by(accountant, find_model(model))
+        named = protector.counted_by(accountant, model)
     else:
         named = describe(protector, type(protector).__name__, model, accountant)
     named.filter(budget)

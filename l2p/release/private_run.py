@@ -80,7 +80,7 @@ def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Seq
         learned=learned,
         warnings=[*warnings, *unsettled],
     )
-    return Result(released, trace, card, stop_reason, steps, str(model), kind=setup.kind)
+    return Result(released, trace, card, stop_reason, steps, model, kind=setup.kind)
 
 
 def _train(

@@ -19,7 +19,7 @@ from l2p.checkpoints.forecast import BEATS, plan
 from l2p.checkpoints.reachable_gain import Curve, Measured, measured
 from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.commands.plan import PlanCommand
-from l2p.models import NAMES, Logistic
+from l2p.models import NAMES, Logistic, find_model
 from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
@@ -175,7 +175,7 @@ def test_what_is_recommended_is_the_default_of_apply_and_trains_the_model(model,
         return
     assert found.recommended == default_protector(model) == found.forecasts[0].name
     named = f"{model}:{classes or 3}" if model == "softmax" else model
-    assert admit(found.recommended, BUDGET, named).for_rows(20_000).name == found.recommended
+    assert admit(found.recommended, BUDGET, find_model(named)).for_rows(20_000).name == found.recommended
     assert not any("-no-" in one.name for one in found.forecasts)
 
 

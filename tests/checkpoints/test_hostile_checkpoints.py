@@ -25,7 +25,7 @@ from l2p.base.struct import children
 from l2p.checkpoints import checkpoint, control, lookup
 from l2p.checkpoints.structure import encode
 from l2p.commands.cli import main
-from l2p.models import Logistic
+from l2p.models import Logistic, Square
 from l2p.oracle.setup import Setup
 from l2p.oracle.trace import trace_of
 from l2p.privacy import Budget, Poisson
@@ -67,7 +67,7 @@ def examples():
     made = methods()
     return made | {
         "noisygd": made["noisygd"].with_purchases(PublicGeometry.of(ROWS, 2)),
-        "ngd": HAND_DESIGNED["ngd"](BUDGET, "square", N),
+        "ngd": HAND_DESIGNED["ngd"](BUDGET, Square(), N),
         "outpert": made["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,

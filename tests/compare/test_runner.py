@@ -9,11 +9,11 @@ import pytest
 
 import l2p.compare.runner as compare_module
 from l2p.base.errors import InputError
-from l2p.checkpoints import checkpoint
+from l2p.checkpoints import checkpoint, lookup
 from l2p.compare import cells, hindsight, results, runs
 from l2p.compare.auxiliary import Auxiliary, public_geometry, public_solution
 from l2p.compare.config import CompareConfig
-from l2p.compare.inputs import load_rows
+from l2p.compare.inputs import load_rows, resolve_methods
 from l2p.compare.methods import find_method
 from l2p.compare.runner import compare, curves, gather, main
 from l2p.compare.summary import report
@@ -363,7 +363,7 @@ def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     assert "cannot be run in other directions" in rows[-1]["note"]
     public, budget = load_rows(dataclasses.replace(config, data="digits:4,6")), Budget(0.3, 1e-5)
     found = public_geometry(public)
-    lent = find_method("noisygd:projected", [budget], "logistic", 292, auxiliary=Auxiliary(geometry=found))
+    lent = find_method("noisygd:projected", [budget], MODELS["logistic"], 292, auxiliary=Auxiliary(geometry=found))
     assert lent.protectors[budget].purchases == (found,)
     # It uses nothing of the compared set.
     np.testing.assert_allclose(found.center, np.asarray(public.x).mean(0), atol=1e-6)
@@ -393,8 +393,8 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
     assert "At ε = 0.5, noisygd has the best test accuracy of the private methods" in summary
     # The search's own objective, on its own splits and noise.
     table, model, budget = load_rows(config), MODELS["logistic"], Budget(0.5, 1e-5)
-    honest = find_method("noisygd", [budget], "logistic", 456).prepare(budget, model, table)
-    found = find_method("noisygd:oracle", [budget], "logistic", 456).prepare(budget, model, table)
+    honest = find_method("noisygd", [budget], model, 456).prepare(budget, model, table)
+    found = find_method("noisygd:oracle", [budget], model, 456).prepare(budget, model, table)
     outcome = simulate([honest.protector, found.protector], [honest.setup, found.setup], table, hindsight.SEEDS)
     losses = [
         [float(mean_loss(params, model, split(table, seed).private)) for params in outcome.params[i]]
@@ -452,3 +452,13 @@ def test_a_regression_is_judged_by_its_error(config):
     assert "noisygd has the best test mean squared error of the private methods, 0.1050 ± 0.0050" in summary
     assert "accuracy" not in summary.lower()
     assert "| noisygd | 2 of 2 |\n| agd | 0 of 2 |" in summary
+
+
+def test_a_comparison_looks_each_name_up_once(tmp_path, monkeypatch):
+    loaded, load = [], lookup.load
+    monkeypatch.setattr(lookup, "load", lambda name: loaded.append(name) or load(name))
+    config = CompareConfig(
+        "breast_cancer", tmp_path, methods=("universal", "agd:tuned", "noisygd"), delta=1e-5, seeds=1
+    )
+    assert [method.name for method in resolve_methods(config, load_rows(config))] == list(config.methods)
+    assert len(loaded) == 2  # of `universal` and `agd:tuned`

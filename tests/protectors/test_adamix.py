@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from l2p.base.errors import InputError
-from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square
+from l2p.models import INTERCEPT_COLUMN, MODELS, Logistic, Softmax, Square
 from l2p.models.mlp import MLP
 from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle, reader_of
 from l2p.oracle.setup import Setup
@@ -345,7 +345,7 @@ class _Oracle:
 def test_logistic_regression_runs_with_every_part():
     binary = jax.tree.map(lambda leaf: leaf, PUBLIC).replace(y=jnp.minimum(PUBLIC.y, 1.0))
     here = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", BUDGET).price_list(), N)
-    protector = HAND_DESIGNED["adamix"](BUDGET, "logistic", N).replace(num_steps=STEPS)
+    protector = HAND_DESIGNED["adamix"](BUDGET, MODELS["logistic"], N).replace(num_steps=STEPS)
     rows = PRIVATE.replace(y=jnp.minimum(PRIVATE.y, 1.0))
     params, ended, _, _ = go(protector, jnp.zeros(D + 1), rows, here, KEY, binary)
     assert int(ended.step) == STEPS
@@ -369,7 +369,7 @@ def test_least_squares_does_not_diverge(name):
     weights = np.random.default_rng(9).dirichlet(np.ones(20))
     private, public = long_rows(0, 200, weights), long_rows(1, 30, weights)
     model, budget = Square(), Budget(50.0, 1e-5)
-    protector = HAND_DESIGNED[name](budget, "square").replace(num_steps=40)
+    protector = HAND_DESIGNED[name](budget, MODELS["square"]).replace(num_steps=40)
     here = Setup.create(model, Adjacency.ZERO_OUT, Filter("gdp", budget).price_list(), 200, "regression")
     start = model.init(20)
     params = go(protector, start, private, here, KEY, public if protector.needs_public else None)[0]
@@ -384,7 +384,7 @@ def test_public_moments_step_does_not_depend_on_how_long_rows_are():
     y = np.arange(200) % 2
     x = jnp.asarray(random.random((200, 4)) + 0.5 * y[:, None], jnp.float32)
     both = [Rows(scale * x, jnp.asarray(y, jnp.float32), jnp.ones(200)) for scale in (1.0, 8.0)]
-    protector = HAND_DESIGNED["public_moments"](BUDGET, "logistic").replace(num_steps=20)
+    protector = HAND_DESIGNED["public_moments"](BUDGET, MODELS["logistic"]).replace(num_steps=20)
     here = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(50.0, 1e-5)).price_list(), 200)
     margins = []
     for rows in both:

@@ -173,7 +173,7 @@ def test_what_is_predicted_for_a_row_depends_on_that_row_alone(trained, order, b
 
 
 def test_rows_are_encoded_as_in_training(trained):
-    rows, model = read_rows(table(1), Encoding(WARD)), find_model(trained.model)
+    rows, model = read_rows(table(1), Encoding(WARD)), trained.model
     margins = np.asarray(rows.x, np.float64) @ np.asarray(trained.params[:-1], np.float64) + 0.5 * float(
         trained.params[-1]
     )
