@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -714,3 +715,18 @@ def test_the_trace_of_apply_reads_as_csv(options):
         lines = list(csv.DictReader(file))
     assert [int(line["step"]) for line in lines] == list(range(1, 51))
     assert all(line["query"] == "clipped_gradient" and line["mechanism"] == "gaussian" for line in lines)
+
+
+def test_the_help_of_meta_train_groups_options_by_what_says_what_to_train(capsys):
+    assert main(["meta-train", "--help"]) == 0
+    groups = {}
+    for line in capsys.readouterr().out.splitlines():
+        if match := re.fullmatch(r"\W*([\w-]*) ?options \W*", line):
+            options = groups.setdefault(match[1], set())
+        elif match := re.match(r"\W* --(\w[\w-]*)", line):
+            options.add(match[1])
+    assert groups["own-tables"] == {"data", "schema", "start"}
+    assert groups["recipe"] == {"recipe", "without", "fold", "folds"}
+    assert groups["tuned-method"] == {"method", "model", "source"}
+    assert groups["card-or-file"] == {"like", "config"}
+    assert groups[""] == {"out", "minutes", "show", "resume"}

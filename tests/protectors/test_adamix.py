@@ -132,7 +132,7 @@ def test_a_projection_keeps_the_first_singular_vectors_of_the_public_gradient(ma
 def test_adamix_moves_along_the_total_public_gradient_only():
     """Algorithm 2 takes the singular vectors of the total gradient, which are fewer than those of the rows' gradients:
     here two of five."""
-    made = HAND_DESIGNED["adamix"](BUDGET, str(MODEL)).without(PublicLength).replace(num_steps=1)
+    made = HAND_DESIGNED["adamix"](BUDGET, MODEL).without(PublicLength).replace(num_steps=1)
     decay = made.projector.projector.projector.log_decay
     start, *_ = go(made.replace(projector=descent(1e-12)), ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     after, *_ = go(made, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
@@ -170,7 +170,7 @@ def test_the_clip_norm_is_a_quantile_of_public_norms_and_ignores_null_rows():
 @functools.cache
 def released(name, which):
     """(params, clip norms) of a run on one of two private tables, with answers of zeros: its budget is nothing."""
-    protector = dataclasses.replace(HAND_DESIGNED[name](BUDGET, str(MODEL), N), num_steps=STEPS)
+    protector = dataclasses.replace(HAND_DESIGNED[name](BUDGET, MODEL, N), num_steps=STEPS)
     here = setup().replace(cap=jnp.float32(0.0))
     rows = PRIVATE if which == 0 else PRIVATE.replace(y=(PRIVATE.y + 1) % K, x=PRIVATE.x * 7.0)
     params, ended, (_, records), _ = go(protector, ZERO, rows, here, KEY, PUBLIC)
@@ -220,7 +220,7 @@ def test_no_answer_ends_a_run_by_a_clip_that_the_oracle_refuses(size):
 
 
 def test_a_run_of_the_theory_is_its_own_recursion():
-    protector = HAND_DESIGNED["adamix_theory"](BUDGET, str(MODEL), N).replace(num_steps=STEPS)
+    protector = HAND_DESIGNED["adamix_theory"](BUDGET, MODEL, N).replace(num_steps=STEPS)
     params, ended, _, _ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     reference = np.asarray(ended.state.reference, float).reshape(D + 1, K)
     lipschitz = lipschitz_on_unit_rows(MODEL)
@@ -238,7 +238,7 @@ def test_a_run_of_the_theory_is_its_own_recursion():
 
 @pytest.mark.slow
 def test_one_public_pass_reads_every_row_once():
-    protector = HAND_DESIGNED["adamix_theory"](BUDGET, str(MODEL), N).replace(num_steps=1)
+    protector = HAND_DESIGNED["adamix_theory"](BUDGET, MODEL, N).replace(num_steps=1)
     params, _, _, _ = go(protector, ZERO, PRIVATE, setup().replace(cap=jnp.float32(0.0)), KEY, PUBLIC)
     order, current = np.asarray(jax.random.permutation(jax.random.key(0), M)), np.zeros((D + 1, K))
     for number, place in enumerate(order, 1):
@@ -262,7 +262,7 @@ def test_mirror_descent_starts_with_private_gradients_and_ends_with_public_ones(
 
 @pytest.mark.slow
 def test_public_moments_divide_features_by_the_roots_of_their_gradients_moments():
-    protector = HAND_DESIGNED["public_moments"](BUDGET, str(MODEL), N).replace(num_steps=1, public_start=None)
+    protector = HAND_DESIGNED["public_moments"](BUDGET, MODEL, N).replace(num_steps=1, public_start=None)
     protector = protector.replace(scheduler=WIDE, public_length=None)
     params, _, _, _ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     zeros = np.zeros((D + 1, K))
@@ -275,7 +275,7 @@ def test_public_moments_divide_features_by_the_roots_of_their_gradients_moments(
 # ----------------------------------------------------------------------------------------------------------- refusals
 @pytest.mark.parametrize("name", MIXED)
 def test_without_public_rows_it_is_refused_when_it_is_traced(name):
-    protector = HAND_DESIGNED[name](BUDGET, str(MODEL), N)
+    protector = HAND_DESIGNED[name](BUDGET, MODEL, N)
     assert protector.needs_public
     with pytest.raises(InputError, match="learns from public rows, and there are none"):
         plan_noise(protector, ZERO, N, D, setup())
@@ -287,7 +287,7 @@ def test_the_baseline_reads_no_public_rows():
 
 @pytest.mark.parametrize("name", MIXED)
 def test_a_class_without_public_rows_is_refused(name):
-    protector = HAND_DESIGNED[name](BUDGET, str(MODEL), N)
+    protector = HAND_DESIGNED[name](BUDGET, MODEL, N)
     few = PUBLIC.replace(mask=jnp.where(PUBLIC.y == 1, 0.0, 1.0))
     with pytest.raises(InputError, match="no row of 1 of the 3 declared classes"):
         protector.check_public(few, MODEL, "multiclass")
@@ -317,7 +317,7 @@ def test_a_model_whose_params_are_no_matrix_has_no_directions():
 
 
 def test_the_theory_refuses_rows_of_another_length():
-    protector = HAND_DESIGNED["adamix_theory"](BUDGET, str(MODEL), N)
+    protector = HAND_DESIGNED["adamix_theory"](BUDGET, MODEL, N)
     protector.check_public(PUBLIC, MODEL, "multiclass")
     with pytest.raises(InputError, match="rows of length 1"):
         protector.check_public(PUBLIC.replace(x=2.0 * PUBLIC.x), MODEL, "multiclass")

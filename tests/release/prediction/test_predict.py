@@ -111,7 +111,7 @@ def with_params(result, model, target, params=None):
     what = find_model(model)
     count = what.num_params(len(Encoding(schema).names))
     params = np.random.default_rng(1).normal(size=count) if params is None else params
-    return dataclasses.replace(result, model=model, schema=schema, params=jnp.asarray(params, jnp.float32))
+    return dataclasses.replace(result, model=what, schema=schema, params=jnp.asarray(params, jnp.float32))
 
 
 def write_csv(path, columns, separator=","):
@@ -266,7 +266,9 @@ def bounded(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bounded")
     for name, (model, classes, target) in RUNS.items():
         params = np.random.default_rng(3).normal(size=find_model(model).num_params(2))
-        result = dataclasses.replace(trained, model=model, schema=None, params=jnp.asarray(params, jnp.float32))
+        result = dataclasses.replace(
+            trained, model=find_model(model), schema=None, params=jnp.asarray(params, jnp.float32)
+        )
         result.save(folder / name, ["age", "dose"], BOUNDS, classes, target)
     return folder
 
