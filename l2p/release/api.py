@@ -117,13 +117,13 @@ def private_train(
         refuse_same(data, public)
     if schema is None and isinstance(data, RowSource):
         schema = schema_of(data)
-    labels = {"classes": classes, "target_bounds": target_bounds, "class_weights": class_weights}
+    of_target = {"classes": classes, "target_bounds": target_bounds, "class_weights": class_weights}
     if schema is not None:
-        schema = given_schema(schema, bounds=bounds, **labels).written_as(format)
+        schema = given_schema(schema, bounds=bounds, **of_target).written_as(format)
     elif bounds is not None or is_pair(data):
-        schema = schema_of_pair(data, bounds, **labels).written_as(format)
+        schema = schema_of_pair(data, bounds, **of_target).written_as(format)
     else:
-        _refuse_for_encoded(**labels, public=public, format=format, bounds_share=bounds_share)
+        _refuse_for_encoded(**of_target, public=public, format=format, bounds_share=bounds_share)
     model, kind = (find_model(model), kind) if schema is None else model_for(schema, model, kind)
     protector = default_protector(model.name) if protector is None else protector
     has_public = public is not None or (isinstance(data, Task) and data.public is not None)
