@@ -140,8 +140,8 @@ def blinded(*hidden: int) -> Callable[[jax.Array], Protector]:
     """`census` whose coordinate network lacks some inputs."""
 
     def projector(key: jax.Array) -> Blinded:
-        whole = cast(MixProjector, untrained.census(key).projector)
-        fields = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+        projector = cast(MixProjector, untrained.census(key).projector)
+        fields = {field.name: getattr(projector, field.name) for field in dataclasses.fields(projector)}
         return Blinded(**fields, hidden=hidden)
 
     return census_with(projector=projector)
@@ -160,8 +160,8 @@ def without_tensors(key: jax.Array) -> MixProjector:
 
 def recurrent(key: jax.Array) -> Recurrent:
     """The learned projector with an LSTM for every coordinate."""
-    whole = cast(MixProjector, untrained.census(key).projector)
-    fields = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+    projector = cast(MixProjector, untrained.census(key).projector)
+    fields = {field.name: getattr(projector, field.name) for field in dataclasses.fields(projector)}
     return Recurrent(**fields | {"coordinate_network": {"lstm": init_lstm(key, PLAIN_INPUTS, NUM_UNITS, 6)}})
 
 
@@ -211,7 +211,7 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], MetaConfig]]
 
 
 def has_networks(name: str) -> bool:
-    """Whether a variant has networks, so that its constants are trained first."""
+    """True if a variant has networks; its constants are then trained first."""
     return not name.startswith("paper") and ("learned" in name or name.startswith(("census", "universal")))
 
 
@@ -257,14 +257,14 @@ class Trainer:
         arguments |= {"num_tasks": self.config.judging.eval_tasks}
         key = jax.random.key(1)
         batch = self.resolved.held_out.sample(key, self.resolved.model, **arguments)
-        found = self.evaluate(protector, key, batch)
-        return np.asarray(found["score"], np.float64).reshape(BANDS, -1).mean(1)
+        evaluation = self.evaluate(protector, key, batch)
+        return np.asarray(evaluation["score"], np.float64).reshape(BANDS, -1).mean(1)
 
 
 def measure(name: str, seeds: range, steps: int) -> Iterator[np.ndarray]:
     """Meta-train one variant with each seed and score it."""
-    build, asked = variants()[name]
-    config = asked.but(steps=steps)
+    build, base = variants()[name]
+    config = base.but(steps=steps)
     first = None
     if has_networks(name):
         config = config.but(steps=steps // 2)
@@ -289,7 +289,7 @@ def table(rows: list[dict[str, str]]) -> str:
         lines[-1] += [f"{mean.mean:.2f}" for mean in means[1:]]
     low, high = CONFIG.tasks.log_signal
     edges = np.exp(np.linspace(low, high, BANDS + 1))
-    bands = [f"mu N {left:.0f}-{right:.0f}" for left, right in itertools.pairwise(edges)]
+    bands = [f"mu N {low:.0f}-{high:.0f}" for low, high in itertools.pairwise(edges)]
     return markdown(["variant", "meta-seeds", "score", *bands], lines)
 
 
@@ -317,8 +317,8 @@ def main(out: Path = Path("runs/ablations"), seeds: int = 3, steps: int = 200) -
             writer.writerows(rows)
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     print(text := table(rows))
-    said = f"{(__doc__ or '').strip()}\n\nHere: {steps} outer steps."
-    (out / "summary.md").write_text(f"# Ablations\n\n{said}\n\n{text}\n")
+    heading = f"{(__doc__ or '').strip()}\n\nHere: {steps} outer steps."
+    (out / "summary.md").write_text(f"# Ablations\n\n{heading}\n\n{text}\n")
 
 
 if __name__ == "__main__":

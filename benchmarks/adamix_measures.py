@@ -1,4 +1,4 @@
-"""What the parts of AdaMix are worth, measured: the figures of Golatkar et al. (CVPR 2022) on sets that can be had.
+"""Measures of AdaMix's parts: the figures of Golatkar et al. (CVPR 2022) on sets that can be had.
 
     OMP_NUM_THREADS=1 python benchmarks/adamix_measures.py [--only ablation clip ...] [--set synthetic] [--epsilon 3]
         [--seeds 3] [--factors 0.01 0.03 0.1] [--out FOLDER]
@@ -55,7 +55,7 @@ Table = tuple[list[str], list[list[str]]]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is measured: draws of a set, a budget, and the factors that every variant's learning rate is chosen from."""
+    """Draws of a set, a budget, and the factors that every variant's learning rate is chosen from."""
 
     source: str
     epsilon: float
@@ -71,7 +71,7 @@ class Config:
         if len(self.factors) == 1:
             return self.factors[0]
         draw = change(SETS[self.source](TUNING))
-        return min(self.factors, key=lambda one: self._error(make, draw, TUNING, one, start))
+        return min(self.factors, key=lambda factor: self._error(make, draw, TUNING, factor, start))
 
     def error(self, make: Make, change: Change = lambda draw: draw, start: Start | None = None) -> str:
         """Mean test error in percent and its standard error over draws, at the best factor, which follows."""
@@ -123,8 +123,8 @@ def clip(config: Config) -> Table:
 
     def at(share: float) -> Make:
         def make(problem: Problem) -> Protector:
-            made = without_projection(problem)
-            return made.replace(scheduler=made.scheduler.replace(logit_share=logit_constant(share)))
+            plain = without_projection(problem)
+            return plain.replace(scheduler=plain.scheduler.replace(logit_share=logit_constant(share)))
 
         return make
 
@@ -176,13 +176,13 @@ def subspace(config: Config) -> Table:
     """Share of the private gradient outside P directions, at the model of public rows: of public ones and of random."""
     lines, classes = [], len(config.draws[0].model.labels)
     for matrix, count in (("total", 2), ("total", classes - 1), ("rows", classes - 1), ("rows", 2 * classes - 1)):
-        found = []
+        errors = []
         for seed, draw in enumerate(config.draws):
             start = HAND_DESIGNED["ngd"](Budget(config.epsilon, DELTA)).replace(num_steps=1)
             params = _start_of(start, draw)
             sides = (PublicGradients.at(draw.model, params, rows) for rows in (draw.public, draw.private))
-            found.append(subspace_errors(*sides, count, jax.random.key(seed), matrix))  # type: ignore[arg-type]
-        public, random = np.mean(found, 0)
+            errors.append(subspace_errors(*sides, count, jax.random.key(seed), matrix))  # type: ignore[arg-type]
+        public, random = np.mean(errors, 0)
         lines.append([matrix, str(count), f"{public:.3f}", f"{random:.3f}"])
     return ["matrix", "P", "outside public directions", "outside random ones"], lines
 
@@ -206,7 +206,7 @@ def pdp(config: Config) -> Table:
         protector = faster(make(Problem(Budget(config.epsilon, DELTA), draw.model)), config.best(make))
         public = draw.public if protector.needs_public else None
         zeros = draw.model.init(draw.public.x.shape[1])
-        found = instance_losses(
+        audit = instance_losses(
             protector,  # type: ignore[arg-type]
             zeros,
             draw.private,
@@ -214,9 +214,9 @@ def pdp(config: Config) -> Table:
             jax.random.key(0),
             public,
         )
-        counts, edges = found.histogram(5)
+        counts, edges = audit.histogram(5)
         lines.append(
-            [name, *(f"{count / counts.sum():.3f}" for count in counts), f"{np.median(found.epsilon(DELTA)):.2f}"]
+            [name, *(f"{count / counts.sum():.3f}" for count in counts), f"{np.median(audit.epsilon(DELTA)):.2f}"]
         )
     header = [f"{low:.1f} to {high:.1f}" for low, high in itertools.pairwise(edges)]
     return ["method", *header, "median epsilon"], lines
@@ -288,7 +288,7 @@ def _excess(seed: int, steps: int, per_class: int, epsilon: float) -> float:
 
 
 MEASURES: dict[str, Callable[[Config], Table]] = {
-    one.__name__: one for one in (ablation, clip, starts, sigma, subspace, pdp, shots, shift, rates)
+    measure.__name__: measure for measure in (ablation, clip, starts, sigma, subspace, pdp, shots, shift, rates)
 }
 
 

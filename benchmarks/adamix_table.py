@@ -125,7 +125,7 @@ def without_projection(problem: Problem) -> Protector:
 
 
 def shipped(name: str, source: str) -> Make:
-    """What `resolve` finds under a name; `InputError` if it was made from the set that it is to be scored on."""
+    """The protector that `resolve` returns; `InputError` if it was made from the set that it is to be scored on."""
 
     def make(problem: Problem) -> Protector:
         return resolve(name, problem.budget, problem.model, "gdp", avoid=(source,)).protector
@@ -143,10 +143,10 @@ WITHOUT_PROJECTION = "adamix, no projection"
 
 
 def all_methods(source: str) -> dict[str, Make]:
-    """Each by its name."""
+    """Methods by name."""
     learned = [name.replace(":", "-no-digits:") for name in LEARNED] if source == "digits" else LEARNED
-    found = {name: shipped(name, source) for name in (*NAMES, *learned)}
-    return found | {WITHOUT_PROJECTION: without_projection}
+    methods = {name: shipped(name, source) for name in (*NAMES, *learned)}
+    return methods | {WITHOUT_PROJECTION: without_projection}
 
 
 def faster(protector: Protector, factor: float) -> Protector:
@@ -162,10 +162,10 @@ def faster(protector: Protector, factor: float) -> Protector:
         moved = {**rates, "learning_rate": rates["learning_rate"] + math.log(factor)}
         return part.replace(hyperparameters=moved)
 
-    made = jax.tree.map(changed, protector, is_leaf=lambda part: isinstance(part, Optax))
+    scaled = jax.tree.map(changed, protector, is_leaf=lambda part: isinstance(part, Optax))
     if not count:
         raise TypeError(f"{type(protector).__name__} has no learning rate that is known here.")
-    return made
+    return scaled
 
 
 _run, _fit = jax.jit(run), jax.jit(fit, static_argnames=("model", "num_steps"))
@@ -183,7 +183,7 @@ class Score:
 
 
 def score(draw: Draw, params: jax.Array) -> Score:
-    """Of params for raw rows."""
+    """Score of params for raw rows."""
     losses = draw.model.losses(params[None], draw.test.x, draw.test.y)[0]
     members = draw.model.losses(params[None], draw.private.x, draw.private.y)[0]
     attack = threshold_attack(np.asarray(members), np.asarray(losses))
@@ -201,8 +201,8 @@ def private_score(
 ) -> Score:
     """One simulated run, from `start` or from the model's own."""
     budget = Budget(epsilon, DELTA)
-    made = make(Problem(budget, draw.model))
-    protector = made if factor == 1.0 else faster(made, factor)
+    plain = make(Problem(budget, draw.model))
+    protector = plain if factor == 1.0 else faster(plain, factor)
     rows, public = (draw.private, draw.public) if protector.needs_public else (draw.merged, None)
     num_rows = rows.y.shape[0]
     price_list = Filter("gdp", budget).price_list()
@@ -267,7 +267,7 @@ def _say(text: str) -> None:
 
 
 def standard_error(values: np.ndarray) -> float:
-    """Of the mean."""
+    """Standard error of the mean."""
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
@@ -302,7 +302,7 @@ def main(
             with out.open("w", newline="") as stream:
                 writer = csv.DictWriter(stream, list(line))
                 writer.writeheader()
-                writer.writerows({key: _rounded(value) for key, value in one.items()} for one in lines)
+                writer.writerows({key: _rounded(value) for key, value in line.items()} for line in lines)
     print(markdown(list(lines[0]), [[str(_rounded(value)) for value in line.values()] for line in lines]))
 
 

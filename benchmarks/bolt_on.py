@@ -60,12 +60,12 @@ class Problem:
 
     @property
     def lines(self) -> int:
-        """How many private rows there are."""
+        """Number of private rows."""
         return len(self.task.private.y)  # pyrefly: ignore[missing-attribute]
 
     @property
     def classes(self) -> int:
-        """How many there are."""
+        """Number of classes."""
         return int(self.task.test.y.max()) + 1  # pyrefly: ignore[missing-attribute]
 
     @property
@@ -75,7 +75,7 @@ class Problem:
 
     @property
     def kind(self) -> str:
-        """Of its target."""
+        """Kind of the target."""
         return "binary" if self.classes == 2 else "multiclass"
 
     def budget(self, epsilon: float) -> Budget:
@@ -106,12 +106,12 @@ class Run:
 
     @property
     def strongly(self) -> bool:
-        """Whether the problem has a ridge."""
+        """True if the problem has a ridge."""
         return self.test > 2
 
     @property
     def pure(self) -> bool:
-        """Whether delta is 0."""
+        """True if delta is 0."""
         return self.test % 2 == 1
 
 
@@ -148,8 +148,8 @@ def runs(data: str, loss: str, splits: int) -> Iterator[Run]:
 @functools.cache
 def rows_of(data: str) -> Rows:
     """All rows of a data set."""
-    found = load(data)
-    return Rows(found.x, found.y, np.ones(len(found.y), np.float32))  # pyrefly: ignore[bad-argument-type]
+    table = load(data)
+    return Rows(table.x, table.y, np.ones(len(table.y), np.float32))  # pyrefly: ignore[bad-argument-type]
 
 
 def problem_of(run: Run) -> Problem:
@@ -203,7 +203,7 @@ def trained(problem: Problem, run: Run) -> jax.Array:
     ).params
 
 
-_passes = jax.jit(lambda query, *given: query.result(*given))
+_passes = jax.jit(lambda query, *args: query.result(*args))
 
 
 def noiseless(problem: Problem, run: Run) -> jax.Array:
@@ -219,8 +219,8 @@ def noiseless(problem: Problem, run: Run) -> jax.Array:
         rows = rows.replace(x=features.apply(rows.x))
     plan = protector.plan(loss)
     query = PassDescent(loss, plan, params, jnp.ones(()), jnp.full((), -jnp.inf), num_problems(model))
-    found = _passes(query, rows, orders(plan, KeyNoise(jax.random.key(run.split))))
-    return found if features is None else model.params_for_raw_rows(found, features)
+    raw_params = _passes(query, rows, orders(plan, KeyNoise(jax.random.key(run.split))))
+    return raw_params if features is None else model.params_for_raw_rows(raw_params, features)
 
 
 def tuned(problem: Problem, run: Run) -> tuple[jax.Array, int]:
@@ -228,27 +228,27 @@ def tuned(problem: Problem, run: Run) -> tuple[jax.Array, int]:
     budget, private, lines = problem.budget(run.epsilon), problem.task.private, problem.lines
     key, again = jax.random.split(jax.random.key(run.split))
 
-    def made(rows: int) -> list[BoltOn]:
+    def candidates(rows: int) -> list[BoltOn]:
         plain = settings_of(problem, run.strongly, run.pure, USUAL_PASSES, USUAL_BATCH)
         return [BoltOn(**plain | {"num_rows": rows, "num_passes": passes}) for passes in PASSES]
 
     if run.method == PRIVATELY:
         part = lines // (len(PASSES) + 1)
         same = jax.tree.map(lambda leaf: leaf[: part * (len(PASSES) + 1)], private)
-        found = split_tuning(same, made(part), budget, model=problem.model, key=key)
-        return found.params, PASSES[found.candidate]
+        result = split_tuning(same, candidates(part), budget, model=problem.model, key=key)
+        return result.params, PASSES[result.candidate]
     public, rest = (
         jax.tree.map(lambda leaf, at=at: leaf[at], private) for at in np.split(np.arange(lines), [lines // 10])
     )
     looser = dataclasses.replace(budget, delta=min(budget.delta, (lines // 20) ** -2.0))
-    index = tuned_on_public(public, made(len(public.y) // 2), looser, model=problem.model, key=key)
-    chosen = made(len(rest.y))[index]
-    found = private_train(rest, chosen, budget, model=problem.model, key=again, kind=problem.kind)
-    return found.params, PASSES[index]
+    index = tuned_on_public(public, candidates(len(public.y) // 2), looser, model=problem.model, key=key)
+    chosen = candidates(len(rest.y))[index]
+    result = private_train(rest, chosen, budget, model=problem.model, key=again, kind=problem.kind)
+    return result.params, PASSES[index]
 
 
 def measured(run: Run) -> list[object]:
-    """What a run gave: its test accuracy, and the number of passes where it was chosen."""
+    """Test accuracy of a run, and its number of passes if that was chosen."""
     problem, chosen = problem_of(run), ""
     if run.method in (PRIVATELY, PUBLICLY):
         params, chosen = tuned(problem, run)
@@ -257,7 +257,7 @@ def measured(run: Run) -> list[object]:
     return [f"{right(problem, params, problem.task.test):.5f}", chosen]  # pyrefly: ignore[bad-argument-type]
 
 
-def known(path: Path) -> dict[Run, tuple[float, str]]:
+def read_scores(path: Path) -> dict[Run, tuple[float, str]]:
     """Accuracy and chosen passes of what has been run."""
     if not path.exists():
         return {}
@@ -273,10 +273,10 @@ def known(path: Path) -> dict[Run, tuple[float, str]]:
         }
 
 
-def grouped(found: dict[Run, tuple[float, str]]) -> dict[Run, list[tuple[float, str]]]:
+def grouped(scores: dict[Run, tuple[float, str]]) -> dict[Run, list[tuple[float, str]]]:
     """All splits of the same training together, under its first."""
     groups = collections.defaultdict(list)
-    for run, values in found.items():
+    for run, values in scores.items():
         groups[dataclasses.replace(run, split=0)].append(values)
     return groups
 
@@ -324,15 +324,15 @@ def drawn(data: str, loss: str, groups: dict[Run, list[tuple[float, str]]]) -> I
 
 def add(path: Path, wanted: Iterable[Run]) -> None:
     """Run what the file lacks, and write each line as soon as it is known."""
-    done = known(path)
+    scores = read_scores(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     before = None
     with path.open("a", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
-        if not done:
+        if not scores:
             lines.writerow(FIELDS)
         for run in wanted:
-            if run in done:
+            if run in scores:
                 continue
             if (compiled := dataclasses.replace(run, epsilon=0.0, split=0)) != before:
                 jax.clear_caches()  # nothing compiled is shared, and a process may map only so much memory
@@ -357,7 +357,7 @@ def main(
     """
     pairs = list(itertools.product(data, losses))
     add(out, (run for pair in pairs for run in runs(*pair, splits)))
-    groups = grouped(known(out))
+    groups = grouped(read_scores(out))
     for pair in pairs:
         print("\n\n".join(drawn(*pair, groups)), end="\n\n")
 

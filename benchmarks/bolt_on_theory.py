@@ -36,7 +36,7 @@ NUM_FEATURES, RADIUS, RIDGE, SMOOTHNESS = 4, 4.0, 0.1, 0.25
 MANY_FEATURES, MANY_PASSES, MANY_BATCH, MANY_EPSILON, TEST_ROWS = 19, 2, 10, 0.1, 20_000
 
 
-def made(num_rows: int, num_features: int, seed: int) -> Rows:
+def synthetic_rows(num_rows: int, num_features: int, seed: int) -> Rows:
     """Rows in [0, 1], with labels that follow a logistic model in what they are when shrunk."""
     generator = np.random.default_rng(seed)
     x = generator.random((num_rows, num_features), np.float32)
@@ -64,7 +64,7 @@ def least(rows: Rows, ridge: float, radius: float) -> float:
     value = jax.jit(jax.value_and_grad(lambda params: risk(rows, params, ridge)))
     inside = {"type": "ineq", "fun": lambda params: radius**2 - params @ params, "jac": lambda params: -2 * params}
     with jax.enable_x64(True):
-        found = minimize(
+        solution = minimize(
             lambda params: tuple(map(np.asarray, value(jnp.asarray(params)))),
             np.zeros(rows.x.shape[1] + 1),
             jac=True,
@@ -72,7 +72,7 @@ def least(rows: Rows, ridge: float, radius: float) -> float:
             constraints=[inside],
             options={"ftol": 1e-12, "maxiter": 500},
         )
-    return float(found.fun)
+    return float(solution.fun)
 
 
 def excess(rows: Rows, plan: Passes, epsilon: float | None, seeds: int) -> float:
@@ -90,7 +90,7 @@ def excess(rows: Rows, plan: Passes, epsilon: float | None, seeds: int) -> float
 def convex(sizes: list[int], seeds: int) -> Iterator[list[str]]:
     """Lines of Theorem 10, without noise and with epsilon 1 and 0.1."""
     for m in sizes:
-        rows, eta = made(m, NUM_FEATURES, 0), RADIUS / math.sqrt(m)
+        rows, eta = synthetic_rows(m, NUM_FEATURES, 0), RADIUS / math.sqrt(m)
         plan = Passes(m, SMOOTHNESS, 1, 1, step_size=eta, radius=RADIUS, averaged=1.0)
         usual = RADIUS**2 / (2 * eta * m) + eta / 2 + 2 * (12 + math.sqrt(2)) * RADIUS / math.sqrt(m)
         cells = []
@@ -104,29 +104,29 @@ def strongly_convex(sizes: list[int], seeds: int) -> Iterator[list[str]]:
     """Lines of Theorem 12: excess risk, and over the form of the bound."""
     beta, radius = SMOOTHNESS + RIDGE, RADIUS
     for m in sizes:
-        rows = made(m, NUM_FEATURES, 0)
+        rows = synthetic_rows(m, NUM_FEATURES, 0)
         plan = Passes(m, SMOOTHNESS, 1, 1, "strongly_convex", ridge=RIDGE, radius=radius, averaged=1.0)
         usual = (1 + beta * radius) ** 2 * math.log(m) / (RIDGE * m)
         cells = []
         for epsilon in (None, 1.0, 0.1):
             noise = 0 if epsilon is None else (NUM_FEATURES + 1) * 2 * plan.sensitivity() / epsilon
-            found = excess(rows, plan, epsilon, seeds)
-            cells += [f"{found:.2g}", f"{found / (usual + (1 + RIDGE * radius) * noise):.2g}"]
+            excess_loss = excess(rows, plan, epsilon, seeds)
+            cells += [f"{excess_loss:.2g}", f"{excess_loss / (usual + (1 + RIDGE * radius) * noise):.2g}"]
         yield [f"{m:,}", *cells]
 
 
 def for_free(sizes: list[int], seeds: int) -> Iterator[list[str]]:
     """Lines of the gap to SGD without noise as rows grow many; noise is drawn anew for each seed, the order is one."""
-    test = made(TEST_ROWS, MANY_FEATURES, 1)
+    test = synthetic_rows(TEST_ROWS, MANY_FEATURES, 1)
     for m in sizes:
-        rows = made(m, MANY_FEATURES, 0)
+        rows = synthetic_rows(m, MANY_FEATURES, 0)
         plan = Passes(m, SMOOTHNESS, MANY_PASSES, min(MANY_BATCH, m))
         query = query_of(plan, MANY_FEATURES, MANY_EPSILON)
         generator = np.random.default_rng(0)
         order = np.full((plan.num_passes, plan.steps_per_pass * plan.batch_size), -1, np.int32)
         for line in order:
             line[:m] = generator.permutation(m)
-        plain = jax.jit(lambda query, *given: query.result(*given))(query, rows, jnp.asarray(order))
+        plain = jax.jit(lambda query, *args: query.result(*args))(query, rows, jnp.asarray(order))
         noised = [query.release(plain, KeyNoise(jax.random.key(seed)), Adjacency.REPLACE_ONE) for seed in range(seeds)]
         risks = [float(risk(rows, params, 0.0)) for params in (plain, *noised)]
         right = [float((Logistic().predict(params, test.x) == test.y).mean()) for params in (plain, *noised)]
@@ -145,21 +145,20 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[1000, 10_000, 100_000])
     parser.add_argument("--many", type=int, nargs="*", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--seeds", type=int, default=20)
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(f"{platform.machine()}, jax {jax.__version__}, {jax.default_backend()}")
     both = ["no noise", "{}", "epsilon 1", "{}", "epsilon 0.1", "{}"]
     for title, second, lines in (
-        ("convex, and the bound of Theorem 10", "bound", convex(given.rows, given.seeds)),
-        ("strongly convex, and over the form of Theorem 12", "ratio", strongly_convex(given.rows, given.seeds)),
+        ("convex, and the bound of Theorem 10", "bound", convex(options.rows, options.seeds)),
+        ("strongly convex, and over the form of Theorem 12", "ratio", strongly_convex(options.rows, options.seeds)),
     ):
         print(
             f"\n**Excess risk, {title}**\n\n{markdown(['m', *(c.format(second) for c in both)], list(lines))}",
             flush=True,
         )
     header = ["m", "loss", "noise adds", "accuracy", "with noise"]
-    print(
-        f"\n**Privacy for free, epsilon {MANY_EPSILON}**\n\n{markdown(header, list(for_free(given.many, given.seeds)))}"
-    )
+    table = markdown(header, list(for_free(options.many, options.seeds)))
+    print(f"\n**Privacy for free, epsilon {MANY_EPSILON}**\n\n{table}")
 
 
 if __name__ == "__main__":

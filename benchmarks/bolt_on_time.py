@@ -32,7 +32,7 @@ NUM_FEATURES, BATCHES = 54, (1, 10, 500)
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to time.
+    """Sizes of what is timed.
 
     Attributes:
       rows: of the table.
@@ -44,7 +44,7 @@ class Settings:
 
 
 def seconds(settings: Settings) -> Iterator[list[str]]:
-    """For each method and batch size, its CPU time over that of SGD without noise; of the latter, seconds."""
+    """CPU time of each method and batch size over that of SGD without noise; of the latter, seconds."""
     generator, loss = np.random.default_rng(0), Logistic()
     x = generator.random((settings.rows, NUM_FEATURES), np.float32)
     rows = Rows(jnp.asarray(x), jnp.asarray(x[:, 0] > 0.5, jnp.float32), jnp.ones(len(x)))
@@ -61,7 +61,9 @@ def seconds(settings: Settings) -> Iterator[list[str]]:
                 jax.block_until_ready(call(rows, jax.random.key(turn)))
                 spans[name].append(time.process_time() - began)
         for name, span in spans.items():
-            over = statistics.median(one / plain for one, plain in zip(span, spans["noiseless"], strict=True))
+            over = statistics.median(
+                span_seconds / plain for span_seconds, plain in zip(span, spans["noiseless"], strict=True)
+            )
             cell = f"{statistics.median(span):.3f} s" if name == "noiseless" else f"{over:.3f}"
             lines.setdefault(name, []).append(cell)
     yield from ([name, *cells] for name, cells in lines.items())
@@ -71,15 +73,15 @@ def runs(
     loss: GeneralizedLinear, lines: int, batch: int
 ) -> Iterator[tuple[str, Callable[[Rows, jax.Array], jax.Array]]]:
     """One pass of each method, noise included, as a function of rows and a key."""
-    start, one = jnp.zeros(NUM_FEATURES + 1), jnp.ones(())
+    start, unit = jnp.zeros(NUM_FEATURES + 1), jnp.ones(())
     plan, rooted = Passes(lines, 0.25, 1, batch), Passes(lines, 0.25, 1, batch, "inverse_root", step_size=1.0)
-    bolt_on = PassDescent(loss, plan, start, one, jnp.full((), -jnp.inf))
+    bolt_on = PassDescent(loss, plan, start, unit, jnp.full((), -jnp.inf))
     yield "noiseless", lambda rows, key: bolt_on.result(rows, orders(plan, KeyNoise(key)))
     log_delta = jnp.log(jnp.float32(1e-9))
     for name, query in {
         "bolt_on": bolt_on,
-        "scs13": NoisyPasses(loss, rooted, start, one),
-        "bst14": SampledPasses(loss, rooted, start, log_delta, one, in_ball=False),
+        "scs13": NoisyPasses(loss, rooted, start, unit),
+        "bst14": SampledPasses(loss, rooted, start, log_delta, unit, in_ball=False),
     }.items():
         yield name, lambda rows, key, query=query: query.answer(rows, KeyNoise(key), Adjacency.REPLACE_ONE)
 

@@ -83,7 +83,7 @@ class Watched(Protector):
 def compare_rates(
     prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]
 ) -> tuple[dict[float, list[np.ndarray]], np.ndarray]:
-    """By rate: train loss and test accuracy f[S], noise multipliers f[T]; and the learned rate, which is the last."""
+    """Train loss and test accuracy f[S] and noise multipliers f[T] by rate; and the learned rate, which is the last."""
     learned = prepared.protector.scheduler.rate
     rates = [*RATES, float(value(learned, prepared.setup.log_signal))]
     protectors = [
@@ -122,8 +122,8 @@ def directions(prepared: PreparedMethod, rows: Rows, seeds: Sequence[int]) -> di
     assert inner.averaging is None
     clip_norm = float(jnp.exp(inner.scheduler.log_clip_norm))
 
-    def observe(told: jax.Array, model: Model, rows: Rows) -> jax.Array:
-        before, after, noised = told
+    def observe(answers: jax.Array, model: Model, rows: Rows) -> jax.Array:
+        before, after, noised = answers
         identity = FeatureMap.identity(rows.x.shape[1])
         clipped = model.clipped_gradient_sum(before, rows, identity, jnp.float32(clip_norm)) / prepared.setup.num_rows
         return jnp.stack([noised, before - after, clipped, jax.grad(mean_loss)(before, model, rows)])
@@ -148,46 +148,52 @@ def exponential_average(vectors: np.ndarray) -> np.ndarray:
     return np.stack(averages, 1)
 
 
-def cosine(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """f[S, T] between vectors f[S, T, p]."""
-    return (one * other).sum(-1) / (np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1))
+    return (a * b).sum(-1) / (np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1))
 
 
-def relative_error(found: np.ndarray, truth: np.ndarray, scaled: bool) -> np.ndarray:
-    """f[S, T], length of the error of `found` over that of `truth`; `scaled` by the best constant for each run."""
-    scale = np.nansum(found * truth, (1, 2)) / np.nansum(np.square(found), (1, 2)) if scaled else np.ones(len(found))
-    return np.linalg.norm(scale[:, None, None] * found - truth, axis=-1) / np.linalg.norm(truth, axis=-1)
+def relative_error(estimate: np.ndarray, truth: np.ndarray, scaled: bool) -> np.ndarray:
+    """f[S, T], length of the error of `estimate` over that of `truth`; `scaled` by the best constant for each run."""
+    scale = (
+        np.nansum(estimate * truth, (1, 2)) / np.nansum(np.square(estimate), (1, 2))
+        if scaled
+        else np.ones(len(estimate))
+    )
+    return np.linalg.norm(scale[:, None, None] * estimate - truth, axis=-1) / np.linalg.norm(truth, axis=-1)
 
 
-def table_of_directions(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def table_of_directions(gradients: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Rows of the second table, f[S, T] by label."""
     measured = {}
-    for truth, said in (("clipped", "the clipped gradient"), ("loss", "the loss's gradient")):
+    for truth, label in (("clipped", "the clipped gradient"), ("loss", "the loss's gradient")):
         for name in ("noised", "average", "projector"):
-            measured[f"cosine to {said}, {name}"] = cosine(found[name], found[truth])
+            measured[f"cosine to {label}, {name}"] = cosine(gradients[name], gradients[truth])
     for name in ("noised", "average"):
-        measured[f"relative error, {name}"] = relative_error(found[name], found["clipped"], scaled=False)
+        measured[f"relative error, {name}"] = relative_error(gradients[name], gradients["clipped"], scaled=False)
     for name in ("noised", "average", "projector"):
-        measured[f"relative error, best scale, {name}"] = relative_error(found[name], found["clipped"], scaled=True)
+        measured[f"relative error, best scale, {name}"] = relative_error(
+            gradients[name], gradients["clipped"], scaled=True
+        )
     return measured
 
 
 def draw(rates: dict[float, list[np.ndarray]], learned: float, measured: dict[str, np.ndarray]) -> Figure:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    loss_axis, cosine_axis = figure.subplots(1, 2)
     estimates = [Estimate.of(loss) for loss, *_ in rates.values()]
     order = np.argsort(list(rates))
-    means, errors = (np.array([getattr(one, name) for one in estimates])[order] for name in ("mean", "error"))
-    left.errorbar(np.array(list(rates))[order], means, errors, marker="o", markersize=3, capsize=2)
-    left.axvline(learned, linestyle="--", color="gray", label="learned")
-    left.set(xlabel="rate: noise rises (< 0), stays, falls (> 0)", ylabel="train loss")
+    means, errors = (np.array([getattr(estimate, name) for estimate in estimates])[order] for name in ("mean", "error"))
+    loss_axis.errorbar(np.array(list(rates))[order], means, errors, marker="o", markersize=3, capsize=2)
+    loss_axis.axvline(learned, linestyle="--", color="gray", label="learned")
+    loss_axis.set(xlabel="rate: noise rises (< 0), stays, falls (> 0)", ylabel="train loss")
     for name in ("noised", "average", "projector"):
         values = measured[f"cosine to the clipped gradient, {name}"]
         step, mean, std = 1 + np.arange(values.shape[1]), np.nanmean(values, 0), np.nanstd(values, 0)
-        (line,) = right.plot(step, mean, label=name)
-        right.fill_between(step, mean - std, mean + std, color=line.get_color(), alpha=0.2)
-    right.set(xlabel="step", ylabel="cosine to the clipped gradient")
-    for axis in (left, right):
+        (line,) = cosine_axis.plot(step, mean, label=name)
+        cosine_axis.fill_between(step, mean - std, mean + std, color=line.get_color(), alpha=0.2)
+    cosine_axis.set(xlabel="step", ylabel="cosine to the clipped gradient")
+    for axis in (loss_axis, cosine_axis):
         axis.grid(alpha=0.3)
         axis.legend()
     return figure
@@ -201,8 +207,8 @@ def print_rates(rates: dict[float, list[np.ndarray]], learned: float) -> None:
         loss, accuracy, noise = rates[rate]
         mark = "*" if rate == learned else " "
         print(
-            f"{rate:7.2f}{mark} {noise[0]:12.0f} {noise[-1]:6.0f} {said(loss, 4):>16} {said(loss - even, 5):>20} "
-            f"{said(100 * accuracy, 2):>14}"
+            f"{rate:7.2f}{mark} {noise[0]:12.0f} {noise[-1]:6.0f} {with_error(loss, 4):>16} "
+            f"{with_error(loss - even, 5):>20} {with_error(100 * accuracy, 2):>14}"
         )
     print("* the learned rate; noise is the noise multiplier; ± is one standard error over seeds")
 
@@ -216,7 +222,7 @@ def print_learned(noise: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
             first, middle, last = (values[np.arange(len(values)), at] for at in (0 * steps, steps // 2, steps - 1))
             print(
                 f"  {label}: first {first.mean():.0f}, middle {middle.mean():.0f}, last {last.mean():.0f}; "
-                f"last over first {said(last / first, 3)}"
+                f"last over first {with_error(last / first, 3)}"
             )
 
 
@@ -234,11 +240,11 @@ def print_directions(measured: dict[str, np.ndarray]) -> None:
         mine, average, noised = (
             np.nanmean(measured[f"cosine to {truth}, {name}"], 1) for name in ("projector", "average", "noised")
         )
-        gains = f"projector less noised {said(mine - noised, 3)}, less average {said(mine - average, 3)}"
+        gains = f"projector less noised {with_error(mine - noised, 3)}, less average {with_error(mine - average, 3)}"
         print(f"cosine to {truth}: {gains}")
 
 
-def said(values: np.ndarray, digits: int) -> str:
+def with_error(values: np.ndarray, digits: int) -> str:
     estimate = Estimate.of(values)
     return f"{estimate.mean:.{digits}f} ± {estimate.error:.{digits}f}"
 

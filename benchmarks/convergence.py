@@ -1,4 +1,4 @@
-"""Does more budget help? Test loss against epsilon, from budgets that buy little to ones whose noise hardly matters.
+"""Test loss against epsilon, from budgets that buy little to ones whose noise hardly matters.
 
     python benchmarks/convergence.py run [--seeds 5] [--cells openml:segment,softmax] [--methods noisygd]
         [--out benchmarks/results/convergence/table.csv]
@@ -101,16 +101,16 @@ def without_noise(model: Model, part: Task, features: bool) -> np.ndarray:
     return np.asarray(minimise(model, model.init(rows.x.shape[1]), rows))
 
 
-def private(asked: str, model: Model, kind: str, rows: Rows, name: str, seeds: int) -> np.ndarray:
+def private(method: str, model: Model, kind: str, rows: Rows, name: str, seeds: int) -> np.ndarray:
     """Params [seeds, budgets, p] of a protector on the rows of a set."""
     num_rows, width = train_size(rows), rows.x.shape[1]
     ran = []
     for budget in (Budget(epsilon, DELTA) for epsilon in EPSILONS):
-        found = resolve(asked, budget, str(model), avoid=[name], num_rows=num_rows)
-        chosen, _, setup, _ = set_up(found, budget, model, width, num_rows, kind=kind)
+        resolved = resolve(method, budget, str(model), avoid=[name], num_rows=num_rows)
+        chosen, _, setup, _ = set_up(resolved, budget, model, width, num_rows, kind=kind)
         ran.append((chosen.protector, setup))
     # Where networks gain nothing their control runs, which has another structure.
-    groups = (list(group) for _, group in itertools.groupby(ran, lambda one: jax.tree.structure(one[0])))
+    groups = (list(group) for _, group in itertools.groupby(ran, lambda pair: jax.tree.structure(pair[0])))
     outcomes = [simulate(*zip(*group, strict=True), rows, range(seeds)) for group in groups]
     return np.concatenate([outcome.params for outcome in outcomes], 1)
 
@@ -129,12 +129,12 @@ def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
     if method in EXACT:
         epsilons, params = (math.inf,), np.stack([without_noise(model, part, EXACT[method]) for part in parts])[:, None]
     else:
-        asked = SPECIALISTS[model.name, kind] if method == SPECIALIST else method
-        epsilons, params = EPSILONS, private(asked, model, kind, rows, name, seeds)
+        protector = SPECIALISTS[model.name, kind] if method == SPECIALIST else method
+        epsilons, params = EPSILONS, private(protector, model, kind, rows, name, seeds)
     lines: list[dict[str, object]] = []
     for number, epsilon in enumerate(epsilons):
         tests = [(params[seed, number], model, part.test) for seed, part in enumerate(parts)]
-        losses, scores = [float(mean_loss(*one)) for one in tests], [float(score(*one, kind)) for one in tests]
+        losses, scores = [float(mean_loss(*args)) for args in tests], [float(score(*args, kind)) for args in tests]
         error = np.std(losses, ddof=1) / len(losses) ** 0.5
         numbers = (epsilon, seeds, f"{np.mean(losses):.5f}", f"{error:.5f}", f"{np.mean(scores):.4f}")
         lines.append(dict(zip(FIELDS, (*cell, len(rows.y), rows.x.shape[1], method, *numbers), strict=True)))
@@ -172,35 +172,39 @@ def read(out: Path) -> list[dict[str, str]]:
 
 def curve(lines: list[dict[str, str]], cell: Cell, method: str) -> Curve:
     """The same at all budgets for a method without noise; empty without lines."""
-    found = {
+    by_epsilon = {
         float(line["epsilon"]): (float(line["loss"]), float(line["standard_error"]))
         for line in lines
         if (line["data"], line["model"], line["method"]) == (*cell, method)
     }
-    return [found[math.inf]] * len(EPSILONS) if math.inf in found else [found[one] for one in EPSILONS if found]
+    return (
+        [by_epsilon[math.inf]] * len(EPSILONS)
+        if math.inf in by_epsilon
+        else [by_epsilon[epsilon] for epsilon in EPSILONS if by_epsilon]
+    )
 
 
 def compared(lines: list[dict[str, str]], ours: str, theirs: str) -> dict[Cell, np.ndarray]:
-    """By cell f[2, budgets]: by how much of the gap between base rate and non-private model `ours` is below `theirs`,
-    and two standard errors of that."""
-    found = {}
+    """Lead of `ours` over `theirs` by cell, f[2, budgets], as a share of the gap between base rate and exact fit,
+    and two standard errors of it."""
+    gaps = {}
     for cell in CELLS:
         curves = [curve(lines, cell, method) for method in (ours, theirs, BASE, NONPRIVATE)]
         if all(curves):
-            one, other, base, exact = np.moveaxis(np.array(curves), 2, 0)[0]
+            our_loss, their_loss, base, exact = np.moveaxis(np.array(curves), 2, 0)[0]
             errors = np.hypot(*np.array(curves)[:2, :, 1])
-            found[cell] = np.stack([other - one, 2.0 * errors]) / np.maximum(base - exact, 1e-9)
-    return found
+            gaps[cell] = np.stack([their_loss - our_loss, 2.0 * errors]) / np.maximum(base - exact, 1e-9)
+    return gaps
 
 
 def rises(lines: list[dict[str, str]], method: str) -> list[tuple[Cell, float]]:
     """Cells and epsilons whose mean loss is above the budget before's by more than 2 %. Both have the same splits, so
     standard errors, most of which are due to these, say nothing of it."""
-    found: list[tuple[Cell, float]] = []
+    larger: list[tuple[Cell, float]] = []
     for cell in CELLS:
         steps = zip(itertools.pairwise(curve(lines, cell, method)), EPSILONS[1:], strict=False)
-        found += [(cell, epsilon) for ((before, _), (after, _)), epsilon in steps if after > 1.02 * before]
-    return found
+        larger += [(cell, epsilon) for ((before, _), (after, _)), epsilon in steps if after > 1.02 * before]
+    return larger
 
 
 def summary(out: Path, ours: str = OURS, theirs: str = SPECIALIST) -> None:
@@ -211,24 +215,28 @@ def summary(out: Path, ours: str = OURS, theirs: str = SPECIALIST) -> None:
     for cell in CELLS:
         base, exact, *both = (curve(lines, cell, method) for method in (BASE, NONPRIVATE, ours, theirs))
         if base and exact and all(both):
-            pairs = (f" {one:.4g}, {other:.4g} |" for (one, _), (other, _) in zip(*both, strict=True))
+            pairs = (f" {ours:.4g}, {theirs:.4g} |" for (ours, _), (theirs, _) in zip(*both, strict=True))
             print(f"| {' | '.join(cell)} | {base[0][0]:.4g} |", *pairs, f" {exact[0][0]:.4g} |", sep="")
     print("\nLoss rises with the budget, by more than 2 %:")
     for method in (ours, theirs):
-        found = rises(lines, method)
-        print(f"{method}: {len(found)} times;", *(f"{' '.join(cell)} at {epsilon:g};" for cell, epsilon in found))
+        increases = rises(lines, method)
+        print(
+            f"{method}: {len(increases)} times;", *(f"{' '.join(cell)} at {epsilon:g};" for cell, epsilon in increases)
+        )
     cells = compared(lines, ours, theirs)
     print(f"\nPercent of the gap between base rate and non-private model by which {ours} is ahead of {theirs}:")
     for cell, (gain, sure) in cells.items():
-        marked = (f"{100 * one:8.1f}{'*' if abs(one) > two else ' '}" for one, two in zip(gain, sure, strict=True))
+        marked = (
+            f"{100 * share:8.1f}{'*' if abs(share) > two else ' '}" for share, two in zip(gain, sure, strict=True)
+        )
         print(f"{' '.join(cell):32}", *marked)
-    gains = np.stack([one[0] for one in cells.values()])
-    print("mean, of at most 100 %", " " * 9, *(f"{100 * one:8.1f} " for one in np.clip(gains, -1.0, 1.0).mean(0)))
-    better, worse = (sum(side * one[0] > np.maximum(one[1], 0.02) for one in cells.values()) for side in (1, -1))
+    gains = np.stack([cell[0] for cell in cells.values()])
+    print("mean, of at most 100 %", " " * 9, *(f"{100 * mean:8.1f} " for mean in np.clip(gains, -1.0, 1.0).mean(0)))
+    better, worse = (sum(side * cell[0] > np.maximum(cell[1], 0.02) for cell in cells.values()) for side in (1, -1))
     print(f"\nof {len(cells)} cells, by two standard errors and 2 % of the gap:")
     print(f"| epsilon |{budgets}\n|---|" + "---|" * len(EPSILONS))
     for word, count in (("better", better), ("level", len(cells) - better - worse), ("worse", worse)):
-        print(f"| {word} |", *(f" {one} |" for one in np.asarray(count)), sep="")
+        print(f"| {word} |", *(f" {number} |" for number in np.asarray(count)), sep="")
 
 
 def main(

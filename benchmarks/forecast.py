@@ -1,4 +1,4 @@
-"""How much of the reachable gain does `universal` keep on tables that it never saw, and does `l2p plan` foretell it?
+"""Share of the reachable gain that `universal` keeps on tables that it never saw, beside what `l2p plan` foretells.
 
     python benchmarks/forecast.py                  # check the forecast: made from some tables, judged on the others
     python benchmarks/forecast.py --run-missing    # first run what results/forecast lacks (an hour on two cores)
@@ -186,18 +186,18 @@ def calibrated(runs: Sequence[Runs]) -> Curve:
     logistic curve, then quantiles of the shares around every knot, made to rise."""
     signals, weights, shares = _columns(runs)
     units = Curve(1.0, 0.0, (), (), (), ()), Curve(0.0, 1.0, (), (), (), ())
-    many, uneven = (np.array([unit.cost(one.table.classes, one.table.majority) for one in runs]) for unit in units)
-    middles = np.array([np.median(one.shares) for one in runs])
+    many, uneven = (np.array([unit.cost(cell.table.classes, cell.table.majority) for cell in runs]) for unit in units)
+    middles = np.array([np.median(cell.shares) for cell in runs])
     each = np.array([weights[group].sum() for group in _groups(runs)])
 
     def misfit(params: np.ndarray) -> float:
-        z = np.array([one.signal for one in runs]) - np.abs(params[0]) * many - np.abs(params[1]) * uneven
+        z = np.array([cell.signal for cell in runs]) - np.abs(params[0]) * many - np.abs(params[1]) * uneven
         return float(each @ np.abs(middles - 1 / (1 + np.exp(-params[3] * (z - params[2])))))
 
     starts = ([0.5, 0.5, 3.5, 1.5], [1.0, 1.0, 4.0, 1.0])
     fits = [minimize(misfit, start, method="Nelder-Mead", options={"maxiter": 4000}) for start in starts]
     costs = np.abs(min(fits, key=lambda fit: fit.fun).x[:2])
-    z = signals - np.repeat(costs[0] * many + costs[1] * uneven, [len(one.shares) for one in runs])
+    z = signals - np.repeat(costs[0] * many + costs[1] * uneven, [len(cell.shares) for cell in runs])
     order = np.argsort(shares)
     lines = []
     for knot in KNOTS:
@@ -219,37 +219,37 @@ def unseen(runs: Sequence[Runs]) -> dict[bool, list[tuple[Runs, float, float]]]:
     """By whether the share of the commonest class is stated, for all runs: the share inside ranges that are calibrated
     without their table, and the width of these."""
     judged: dict[bool, list[tuple[Runs, float, float]]] = {True: [], False: []}
-    for name in dict.fromkeys(set_of(one) for one in runs):
-        curve = calibrated([one for one in runs if set_of(one) != name])
-        for one in runs:
-            if set_of(one) == name:
+    for name in dict.fromkeys(set_of(cell) for cell in runs):
+        curve = calibrated([cell for cell in runs if set_of(cell) != name])
+        for cell in runs:
+            if set_of(cell) == name:
                 for states_majority, some in judged.items():
-                    held, width = inside(curve, one, states_majority)
-                    some.append((one, float(held.mean()), width))
+                    held, width = inside(curve, cell, states_majority)
+                    some.append((cell, float(held.mean()), width))
     return judged
 
 
 def covered(judged: Iterable[tuple[Runs, float, float]]) -> tuple[float, float, int]:
     """Mean over tables of the share of runs inside, of the range's width, and the number of tables."""
     by_table = defaultdict(list)
-    for one, share, width in judged:
-        by_table[set_of(one)].append((share, width))
+    for cell, share, width in judged:
+        by_table[set_of(cell)].append((share, width))
     means = np.array([np.mean(values, 0) for values in by_table.values()])
     return float(means[:, 0].mean()), float(means[:, 1].mean()), len(means)
 
 
 def report(judged: Sequence[tuple[Runs, float, float]], title: str) -> None:
     """Print how many runs fall inside, for all and for parts of the tables."""
-    parts = {"all": lambda one: True}
-    parts |= {f"model {m}": lambda one, m=m: one.model == m for m in sorted({one.model for one, *_ in judged})}
-    parts["commonest class above .6 (two classes)"] = lambda one: one.table.classes == 2 and one.table.majority > 0.6
-    parts["commonest class above .85"] = lambda one: (one.table.majority or 0) > 0.85
-    parts["up to 1,000 rows"] = lambda one: one.table.rows <= 1000
+    parts = {"all": lambda cell: True}
+    parts |= {f"model {m}": lambda cell, m=m: cell.model == m for m in sorted({cell.model for cell, *_ in judged})}
+    parts["commonest class above .6 (two classes)"] = lambda cell: cell.table.classes == 2 and cell.table.majority > 0.6
+    parts["commonest class above .85"] = lambda cell: (cell.table.majority or 0) > 0.85
+    parts["up to 1,000 rows"] = lambda cell: cell.table.rows <= 1000
     bands = ((0, 3), (3, 5), (5, 7), (7, 12))
-    parts |= {f"log(mu N) {a} to {b}": lambda one, a=a, b=b: a <= one.signal < b for a, b in bands}
+    parts |= {f"log(mu N) {a} to {b}": lambda cell, a=a, b=b: a <= cell.signal < b for a, b in bands}
     print(f"\n| {title} | tables | inside | mean width |\n|---|---|---|---|")
     for name, belongs in parts.items():
-        if some := [one for one in judged if belongs(one[0])]:
+        if some := [judgement for judgement in judged if belongs(judgement[0])]:
             inside_share, width, count = covered(some)
             print(f"| {name} | {count} | {inside_share:.0%} | {width:.2f} |")
 
@@ -285,17 +285,17 @@ def set_of(runs: Runs) -> str:
 def _columns(runs: Sequence[Runs]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Signals, weights and shares of all runs, f64[m]; the weights of a table add up to 1."""
     totals: dict[str, int] = defaultdict(int)
-    for one in runs:
-        totals[set_of(one)] += len(one.shares)
-    counts = [len(one.shares) for one in runs]
-    weights = np.repeat([1 / totals[set_of(one)] for one in runs], counts)
-    return np.repeat([one.signal for one in runs], counts), weights, np.concatenate([one.shares for one in runs])
+    for cell in runs:
+        totals[set_of(cell)] += len(cell.shares)
+    counts = [len(cell.shares) for cell in runs]
+    weights = np.repeat([1 / totals[set_of(cell)] for cell in runs], counts)
+    return np.repeat([cell.signal for cell in runs], counts), weights, np.concatenate([cell.shares for cell in runs])
 
 
 def _groups(runs: Sequence[Runs]) -> list[slice]:
-    """Where the runs of each are in `_columns`."""
-    ends = np.cumsum([len(one.shares) for one in runs])
-    return [slice(end - len(one.shares), end) for one, end in zip(runs, ends, strict=True)]
+    """Slices of `_columns`, one for each element of `runs`."""
+    ends = np.cumsum([len(cell.shares) for cell in runs])
+    return [slice(end - len(cell.shares), end) for cell, end in zip(runs, ends, strict=True)]
 
 
 def _table(row: dict[str, str]) -> Table:

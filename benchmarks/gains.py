@@ -1,4 +1,4 @@
-"""What networks gain over their control on held-out tasks, measured as training does but with other numbers of rows.
+"""Gains of networks over their control on held-out tasks, measured as training does but with other numbers of rows.
 
     L2P_TABLES=FOLDER python benchmarks/gains.py [--name universal-fold-1] [--rows 4096] [--rounds 8]
 
@@ -25,13 +25,13 @@ def main(name: str = "universal-fold-1", rows: int = 4096, rounds: int = 8) -> N
       rows: of each task.
       rounds: batches of tasks for each shape; training takes 16.
     """
-    found = checkpoint.load(name)
-    config = on_card(found.card).but(rows=rows, gain_rounds=rounds)
-    gains = method_for(config, starting_point(config)).evaluator.gains(found.protector)
+    loaded = checkpoint.load(name)
+    config = on_card(loaded.card).but(rows=rows, gain_rounds=rounds)
+    gains = method_for(config, starting_point(config)).evaluator.gains(loaded.protector)
     edges = gains["log_signal"]
     print(f"{name}, {rows:,} rows, from log(mu N) {edges[0]:.1f} to {edges[-1]:.1f} in {len(edges) - 1} bands")
-    for label, one in {"all": gains, **gains.get("by_model", {})}.items():
-        print(f"{label} ({one['tasks']} tasks): {' '.join(_cells(one))}")
+    for label, gain in {"all": gains, **gains.get("by_model", {})}.items():
+        print(f"{label} ({gain['tasks']} tasks): {' '.join(_cells(gain))}")
 
 
 def _cells(gains: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where should a protector's networks run and where its control? Rules compared on held-out tasks, from cards alone.
+"""Rules for where a protector's networks run and where its control does, compared on held-out tasks, from cards alone.
 
     python benchmarks/gate_rules.py
 
@@ -77,10 +77,12 @@ RULES: dict[str, Rule] = {
 @functools.cache
 def groups(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Gains of a file's groups of tasks, their errors, and the matrix that averages groups of the same model."""
-    found = checkpoint.load(name).card["held_out"]["gains"]
-    own = [plain_name(group.split()[-1]) for group in found["by_source"]]
-    gain, error = (np.array([one[key] for one in found["by_source"].values()]) for key in ("mean", "standard_error"))
-    average = np.array([[model == one for one in own] for model in found["by_model"]], float)
+    gains = checkpoint.load(name).card["held_out"]["gains"]
+    own = [plain_name(group.split()[-1]) for group in gains["by_source"]]
+    gain, error = (
+        np.array([group_gain[key] for group_gain in gains["by_source"].values()]) for key in ("mean", "standard_error")
+    )
+    average = np.array([[model == own_model for own_model in own] for model in gains["by_model"]], float)
     return gain, error, average / average.sum(1, keepdims=True)
 
 
@@ -101,10 +103,10 @@ def score(name: str, rule: Rule) -> tuple[np.ndarray, float]:
 def main() -> None:
     print(f"| networks run where a model's gain is | gain | open | {' | '.join(FILES)} |")
     print("| --- |" + " --- |" * (2 + len(FILES)))
-    found = {label: [score(name, rule) for name in FILES] for label, rule in RULES.items()}
-    for label, scores in sorted(found.items(), key=lambda item: -np.mean([one for one, _ in item[1]])):
-        each = np.mean([one for one, _ in scores], axis=0)
-        cells = " | ".join(f"{one.mean():.4f}" for one, _ in scores)
+    by_rule = {label: [score(name, rule) for name in FILES] for label, rule in RULES.items()}
+    for label, scores in sorted(by_rule.items(), key=lambda item: -np.mean([gain for gain, _ in item[1]])):
+        each = np.mean([gain for gain, _ in scores], axis=0)
+        cells = " | ".join(f"{gain.mean():.4f}" for gain, _ in scores)
         share = np.mean([share for _, share in scores])
         error = each.std() / DRAWS**0.5
         print(f"| {label} | {each.mean():.4f} ({error:.4f}) | {100 * share:.0f} % | {cells} |")

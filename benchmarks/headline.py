@@ -31,8 +31,8 @@ def main() -> None:
     figure = against_epsilon({"test loss": lines}, dashed=("without privacy",), limits=LIMITS)
     figure.set_size_inches(8.0, 3.8)
     figure.savefig(ROOT / "docs/headline.png", dpi=130)
-    for method, found in lines.items():
-        print(f"{method}: {', '.join(f'{epsilon:g} {estimate}' for epsilon, estimate in found.items())}")
+    for method, estimates in lines.items():
+        print(f"{method}: {', '.join(f'{epsilon:g} {estimate}' for epsilon, estimate in estimates.items())}")
 
 
 if __name__ == "__main__":

@@ -43,12 +43,12 @@ def main() -> None:
     for num_features in TASKS.counts:
         sample = functools.partial(held_out.sample, model=model, **TASKS.arguments(num_features))
         batch = jax.jit(sample)(jax.random.fold_in(key, num_features or 0))
-        for name, found in loaded.items():
+        for name, saved in loaded.items():
             # Without selections all accountants are equal up to their unit; AGD needs one that prices selections.
-            accountant = found.card["accountant"] or ("zcdp" if name.startswith("agd") else "gdp")
+            accountant = saved.card["accountant"] or ("zcdp" if name.startswith("agd") else "gdp")
             rows, setups = ByMu(accountant).simulate(batch, model, capped=True)
             keys = jax.random.split(key, TASKS.tasks)
-            scores[name].append(np.asarray(run(found.protector, rows, batch.best_loss, setups, keys)[0]))
+            scores[name].append(np.asarray(run(saved.protector, rows, batch.best_loss, setups, keys)[0]))
     # Tasks are in order of log(mu N), so a band is a contiguous slice.
     table = {name: np.stack(parts).reshape(len(parts), BANDS, -1) for name, parts in scores.items()}
     count = table[NAMES[0]].size

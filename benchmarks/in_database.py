@@ -1,4 +1,4 @@
-"""What noise costs where PostgreSQL takes the passes: bolt-on SGD over the same aggregate without noise.
+"""Cost of noise where PostgreSQL takes the passes: bolt-on SGD over the same aggregate without noise.
 
     python benchmarks/in_database.py --postgresql postgresql:///postgres?host=/tmp [--rows 100000] [--rounds 3]
 
@@ -35,13 +35,13 @@ class Server:
         self._connection = dbapi.connect(address, autocommit=True)
 
     def ask(self, statement: str) -> list:
-        """What a statement gives, if it gives anything."""
+        """Rows that a statement returns; empty if it returns none."""
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
     def seconds(self, call: Callable[[], object]) -> float:
-        """How long a call took, by the server's clock."""
+        """Seconds of a call by the server's clock."""
         began, _, ended = self._clock(), jax.block_until_ready(call()), self._clock()
         return ended - began
 
@@ -65,10 +65,10 @@ class Timed:
     def __init__(self, server: Server, method: Callable[..., Any]):
         self.server, self.method, self.spent = server, method, 0.0
 
-    def __call__(self, *given: Any) -> Any:
-        found: list[Any] = []
-        self.spent = self.server.seconds(lambda: found.append(self.method(*given)) or found)
-        return found[0]
+    def __call__(self, *args: Any) -> Any:
+        answers: list[Any] = []
+        self.spent = self.server.seconds(lambda: answers.append(self.method(*args)) or answers)
+        return answers[0]
 
 
 def trained(server: Server, address: str, num_rows: int, batch: int) -> tuple[float, float, float]:
@@ -81,22 +81,22 @@ def trained(server: Server, address: str, num_rows: int, batch: int) -> tuple[fl
     try:
         for (kind, name), timer in zip(kinds, timers, strict=True):
             # A function is bound to the object that it is called on, and an instance is not.
-            setattr(kind, name, lambda *given, timer=timer: timer(*given))
-        whole = server.seconds(lambda: train(TABLE, OUT, "y", COLUMNS, protector=protector, **at).params)  # pyrefly: ignore
+            setattr(kind, name, lambda *args, timer=timer: timer(*args))
+        seconds = server.seconds(lambda: train(TABLE, OUT, "y", COLUMNS, protector=protector, **at).params)  # pyrefly: ignore
     finally:
         for (kind, name), timer in zip(kinds, timers, strict=True):
             setattr(kind, name, timer.method)
-    return timers[0].spent, timers[1].spent, whole
+    return timers[0].spent, timers[1].spent, seconds
 
 
 def line(server: Server, address: str, num_rows: int, batch: int, rounds: int) -> list[str]:
     """Medians over rounds."""
     spans = [trained(server, address, num_rows, batch) for _ in range(rounds)]
-    aggregate = statistics.median(one for one, _, _ in spans)
-    added = statistics.median(answer - one for one, answer, _ in spans)
-    over = statistics.median(answer / one for one, answer, _ in spans)
-    whole = statistics.median(all_of_it / one for one, _, all_of_it in spans)
-    return [f"{batch}", f"{aggregate:.2f} s", f"{1000 * added:.0f} ms", f"{over:.4f}", f"{whole:.2f}"]
+    aggregate = statistics.median(plain for plain, _, _ in spans)
+    added = statistics.median(answer - plain for plain, answer, _ in spans)
+    over = statistics.median(answer / plain for plain, answer, _ in spans)
+    seconds = statistics.median(all_of_it / plain for plain, _, all_of_it in spans)
+    return [f"{batch}", f"{aggregate:.2f} s", f"{1000 * added:.0f} ms", f"{over:.4f}", f"{seconds:.2f}"]
 
 
 def scanned(server: Server) -> float:
@@ -107,19 +107,19 @@ def scanned(server: Server) -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="What noise costs where PostgreSQL takes the passes.")
+    parser = argparse.ArgumentParser(description="Cost of noise where PostgreSQL takes the passes.")
     parser.add_argument("--postgresql", required=True, help="a database in which tables may be made")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
-    server = Server(given.postgresql)
-    make(server, given.rows)
+    options = parser.parse_args()
+    server = Server(options.postgresql)
+    make(server, options.rows)
     (version,) = server.ask("SELECT current_setting('server_version')")[0]
     print(f"{platform.machine()}, PostgreSQL {version}, jax {jax.__version__}, {SGD.name}")
-    print(f"{given.rows:,} rows x {NUM_FEATURES}; a shuffled scan alone {scanned(server):.2f} s\n")
+    print(f"{options.rows:,} rows x {NUM_FEATURES}; a shuffled scan alone {scanned(server):.2f} s\n")
     header = ["b", "one pass", "noise", "noised over one pass", "train over one pass"]
-    line(server, given.postgresql, given.rows, given.rows, 1)  # compiles
-    lines = [line(server, given.postgresql, given.rows, batch, given.rounds) for batch in BATCHES]
+    line(server, options.postgresql, options.rows, options.rows, 1)  # compiles
+    lines = [line(server, options.postgresql, options.rows, batch, options.rounds) for batch in BATCHES]
     print(markdown(header, lines), flush=True)
     server.ask(f"DROP TABLE IF EXISTS {OUT}")
     server.ask(f"DROP TABLE IF EXISTS {TABLE}")

@@ -41,11 +41,11 @@ PLACES = {
     "l2p/queries/*.py": [
         "tests/privacy/test_unit_prices.py",
         "tests/queries",
-        "tests/task/test_exact_sums.py",
+        "tests/task",
         "tests/protectors",
     ],
     "l2p/privacy/accountants/*.py": ["tests/privacy", "l2p/privacy"],
-    "l2p/privacy/cost/sampling.py": ["tests/run/test_samplers.py", "tests/privacy", "l2p/privacy"],
+    "l2p/privacy/cost/sampling.py": ["tests/run", "tests/privacy", "l2p/privacy"],
     "l2p/protectors/*.py": ["tests/protectors", "tests/checkpoints", "l2p/protectors"],
 }
 #: A mutant for so many lines of a file, and at least one; the file of samplers has four of them.
@@ -57,24 +57,24 @@ MAX_SECONDS = {"fast": 900, "slow": 2400}
 
 def mutants(path: Path) -> list[tuple[str, str]]:
     """Some of a file's mutants: (changed line, whole new source)."""
-    source, found = path.read_text(), []
+    source, mutated = path.read_text(), []
     nodes = list(ast_nodes(get_ast(source)))
     positions = [
         (operator, occurrence)
         for operator in OPERATORS
-        for occurrence in range(sum(len(list(made(operator).mutation_positions(node))) for node in nodes))
+        for occurrence in range(sum(len(list(operator_of(operator).mutation_positions(node))) for node in nodes))
     ]
     draw = random.Random(f"mutants of {path.relative_to(ROOT)}")
     wanted = max(1, round(len(source.splitlines()) / LINES_PER_MUTANT.get(path.name, DEFAULT_LINES_PER_MUTANT)))
     for operator, occurrence in draw.sample(positions, min(wanted, len(positions))):
-        changed = mutate_code(source, made(operator), occurrence)
+        changed = mutate_code(source, operator_of(operator), occurrence)
         lines = difflib.ndiff(source.splitlines(), changed.splitlines())
         change = " => ".join(line[2:].strip() for line in lines if line.startswith(("- ", "+ ")))
-        found.append((change, changed))
-    return found
+        mutated.append((change, changed))
+    return mutated
 
 
-def made(operator: str) -> Operator:
+def operator_of(operator: str) -> Operator:
     """Cosmic Ray's operator of that name."""
     return get_operator(f"core/{operator}")()
 
@@ -94,13 +94,15 @@ def first_failure(copy: Path, kind: str, source: str, places: list[str]) -> str 
         only += ["-k", methods]
     command = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "--no-header", *only, *places]
     try:
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=MAX_SECONDS[kind], check=False)
+        outcome = subprocess.run(
+            command, cwd=copy, capture_output=True, text=True, timeout=MAX_SECONDS[kind], check=False
+        )
     except subprocess.TimeoutExpired:
         return f"no end in {MAX_SECONDS[kind]} s"
-    if done.returncode in (0, 5):  # 5: no test of this kind here
+    if outcome.returncode in (0, 5):  # 5: no test of this kind here
         return None
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0].split(" - ")[0] if failed else f"exit {done.returncode}"
+    failed = [line for line in outcome.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0] if failed else f"exit {outcome.returncode}"
 
 
 def killer(kind: str, path: str, source: str, places: list[str]) -> str | None:
@@ -110,7 +112,9 @@ def killer(kind: str, path: str, source: str, places: list[str]) -> str | None:
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "runs", "__pycache__"))
         (copy / path).write_text(source)
         # The tests of the file itself come first, since they are the likeliest to notice.
-        own = [str(found.relative_to(ROOT)) for found in sorted(ROOT.glob(f"tests/**/test_{Path(path).stem}.py"))]
+        own = [
+            str(test_path.relative_to(ROOT)) for test_path in sorted(ROOT.glob(f"tests/**/test_{Path(path).stem}.py"))
+        ]
         return first_failure(copy, kind, source, [*own, *places])
 
 
@@ -124,8 +128,8 @@ def main() -> None:
     part, parts = map(int, arguments.shard.split("/"))
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(tempfile.gettempdir(), "l2p-mutants-jax-cache")))
     out = arguments.out
-    known = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    verdicts = {(one["file"], one["change"]): one for one in known}
+    earlier = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    verdicts = {(verdict["file"], verdict["change"]): verdict for verdict in earlier}
     jobs = [
         (path, change, source, places)
         for pattern, places in PLACES.items()
@@ -147,8 +151,8 @@ def main() -> None:
                 lines.write(json.dumps(verdicts[file, change]) + "\n")
             print(f"{file}: {change}: {kind}, {test}", flush=True)
     score = [verdict["killed_by"] for verdict in verdicts.values()]
-    whole = len(score) - score.count(None)
-    print(f"{len(score)} mutants; the whole set kills {whole}, the fast one {score.count('fast')}")
+    killed = len(score) - score.count(None)
+    print(f"{len(score)} mutants; the whole set kills {killed}, the fast one {score.count('fast')}")
 
 
 if __name__ == "__main__":

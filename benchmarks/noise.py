@@ -23,15 +23,15 @@ SHAPES, REPETITIONS, KEYS = ((256, 53), (256, 10_000)), 7, 1000
 
 def best_seconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
     """The shortest time of each function, after a warm-up; runs are interleaved."""
-    found: dict[str, float] = {}
+    fastest: dict[str, float] = {}
     for repetition in range(REPETITIONS + 1):
         for name, function in functions.items():
             begun = time.perf_counter()
             jax.block_until_ready(function())
-            taken = time.perf_counter() - begun
+            elapsed = time.perf_counter() - begun
             if repetition:
-                found[name] = min(taken, found.get(name, taken))
-    return found
+                fastest[name] = min(elapsed, fastest.get(name, elapsed))
+    return fastest
 
 
 def main() -> None:
@@ -49,8 +49,8 @@ def main() -> None:
             }
         )
         print(f"\n{shape[0]} steps x {shape[1]:,} normals")
-        for name, taken in seconds.items():
-            rate, step = shape[0] * shape[1] / taken / 1e6, 1e6 * taken / shape[0]
+        for name, spent in seconds.items():
+            rate, step = shape[0] * shape[1] / spent / 1e6, 1e6 * spent / shape[0]
             print(f"  {name:<30} {rate:7.1f} million/s   {step:8.2f} us/step")
     keyed = best_seconds({"keys": lambda: [Entropy() for _ in range(KEYS)]})["keys"]
     print(f"\na new key from the operating system, with its generator: {1e6 * keyed / KEYS:.1f} us")

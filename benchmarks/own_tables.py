@@ -1,4 +1,4 @@
-"""What minutes of meta-training on one's own tables gain, on rows of these that were held out and on another table.
+"""Gains of minutes of meta-training on one's own tables, on held-out rows of these and on another table.
 
     python benchmarks/own_tables.py --tables FOLDER --minutes 3 10 30 --out runs/own_tables
     python benchmarks/own_tables.py --out runs/own_tables --summarise
@@ -64,7 +64,7 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """Its folder's name."""
+        """Name of its folder."""
         return f"{self.kind.replace(' ', '-')}-{self.count}-{self.minutes:g}"
 
 

@@ -1,4 +1,4 @@
-"""What decides whether PNSGD learns: the ball that its params stay in, the step size, and its noise.
+"""Accuracy of PNSGD by the ball that its params stay in, the step size, and its noise.
 
     L2P_DATA_DIR=/path/to/data python benchmarks/pnsgd_ball.py [--data adult ipums_br] [--epsilons .1 .5 5 1000]
 
@@ -24,14 +24,14 @@ _run = jax.jit(run)
 
 def accuracy(data: str, epsilon: float, radius: float, step: float) -> float:
     """Mean of the splits."""
-    model, found = find_model("svm"), []
+    model, accuracies = find_model("svm"), []
     protector, setup = prepared(Cell(data, "hinge", epsilon, "pnsgd"), "svm")
     protector = dataclasses.replace(protector, log_radius=log_constant(radius), log_step=log_constant(step))  # type: ignore[call-arg]
     for split in SPLITS:
         private, public, test = divided(data, split, True)
         params = _run(protector, model.init(private.x.shape[1]), private, setup, noise_key(split), public)[0]
-        found.append(float(score(params, model, test, "binary")))
-    return float(np.mean(found))
+        accuracies.append(float(score(params, model, test, "binary")))
+    return float(np.mean(accuracies))
 
 
 def main(data: tuple[str, ...] = ("adult", "ipums_br"), epsilons: tuple[float, ...] = (0.1, 0.5, 5.0, 1000.0)) -> None:
@@ -41,7 +41,7 @@ def main(data: tuple[str, ...] = ("adult", "ipums_br"), epsilons: tuple[float, .
     for name in data:
         for epsilon in epsilons:
             right = [accuracy(name, epsilon, radius, step) for radius in RADII for step in STEPS]
-            print(f"| {name}, {epsilon:g} | " + " | ".join(f"{one:.3f}" for one in right) + " |", flush=True)
+            print(f"| {name}, {epsilon:g} | " + " | ".join(f"{share:.3f}" for share in right) + " |", flush=True)
 
 
 if __name__ == "__main__":

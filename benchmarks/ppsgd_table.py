@@ -118,29 +118,29 @@ def main() -> None:
     """Append the score of every cell as soon as it is known, or print means."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "what", nargs="?", default="table", choices=("table", "sweeps", "gaussians", "summary", "pairs")
+        "section", nargs="?", default="table", choices=("table", "sweeps", "gaussians", "summary", "pairs")
     )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--data", nargs="+", default=["adult", "ipums_br", "california"])
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--out", type=Path, help="by default in benchmarks/results/ppsgd")
     options = parser.parse_args()
-    draws = {"summary": summary, "pairs": pairs}.get(options.what)
-    out = options.out or FOLDER / f"{'table' if draws else options.what}.csv"
+    draws = {"summary": summary, "pairs": pairs}.get(options.section)
+    out = options.out or FOLDER / f"{'table' if draws else options.section}.csv"
     if draws is not None:
         draws(out)
         return
-    known = {(cell, seed) for cell, seed, _ in read(out)}
-    cells = {"table": table, "sweeps": sweeps, "gaussians": gaussians}[options.what](options)
+    scored_runs = {(cell, seed) for cell, seed, _ in read(out)}
+    cells = {"table": table, "sweeps": sweeps, "gaussians": gaussians}[options.section](options)
     with out.open("a", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
-        if not known:
+        if not scored_runs:
             lines.writerow((*Cell._fields, "seed", "score", "note"))
         for seed in range(options.seeds):
             for cell in cells:
-                if (cell, seed) not in known:
-                    found, note = scored(cell, seed)
-                    lines.writerow((*cell, seed, "" if found is None else f"{found:.5f}", note))
+                if (cell, seed) not in scored_runs:
+                    result, note = scored(cell, seed)
+                    lines.writerow((*cell, seed, "" if result is None else f"{result:.5f}", note))
                     file.flush()
 
 
@@ -162,8 +162,8 @@ def read(out: Path) -> list[tuple[Cell, int, float | None]]:
 def summary(out: Path) -> None:
     """Means and standard errors in Markdown, one row per cell of a data set, loss and epsilon."""
     scores: dict[Cell, list[float]] = {}
-    for cell, _, found in read(out):
-        scores.setdefault(cell, []).extend([] if found is None else [found])
+    for cell, _, result in read(out):
+        scores.setdefault(cell, []).extend([] if result is None else [result])
     methods = [method for method in METHODS if any(cell.method == method for cell in scores)]
     print("| data, loss, epsilon | " + " | ".join(methods) + " |\n|---|" + "---|" * len(methods))
     for data, loss, epsilon, setting in sorted({(c.data, c.loss, c.epsilon, c.setting) for c in scores}):
@@ -176,11 +176,11 @@ def summary(out: Path) -> None:
 
 
 def pairs(out: Path) -> None:
-    """What methods have more than `agd`, paired by seed, in Markdown; of numbers the scores are errors."""
+    """Print gains of methods over `agd`, paired by seed, as Markdown; for numbers the scores are errors."""
     scores: dict[Cell, dict[int, float]] = {}
-    for cell, seed, found in read(out):
-        if found is not None:
-            scores.setdefault(cell, {})[seed] = found
+    for cell, seed, result in read(out):
+        if result is not None:
+            scores.setdefault(cell, {})[seed] = result
     print("| data, loss, epsilon | " + " | ".join(PAIRED) + " |\n|---|" + "---|" * len(PAIRED))
     for agd in sorted(cell for cell in scores if cell.method == "agd"):
         rivals = [scores.get(agd._replace(method=method), {}) for method in PAIRED]
@@ -199,8 +199,8 @@ def mean(scores: list[float]) -> str:
 def table(options: argparse.Namespace) -> list[Cell]:
     """Table 2."""
     cells = [cell for cell in PUBLISHED if cell[0] in options.data]
-    found = [Cell(*cell, method) for method in options.methods for cell in cells]
-    return found + [Cell(*cell, "ppsgd", "reuse=0.1") for cell in cells if "ppsgd" in options.methods]
+    cells_of_methods = [Cell(*cell, method) for method in options.methods for cell in cells]
+    return cells_of_methods + [Cell(*cell, "ppsgd", "reuse=0.1") for cell in cells if "ppsgd" in options.methods]
 
 
 def sweeps(options: argparse.Namespace) -> list[Cell]:
@@ -288,8 +288,8 @@ def _scored(cell: Cell, seed: int) -> tuple[float | None, str]:
         return None, str(error)
     private, public, test = divided(cell.data, seed, protector.needs_public)
     params = trained(protector, model.init(private.x.shape[1]), private, setup, seed, public)
-    found = float(_score(params, model, test, kind))
-    score = 4.0 * found if kind == "regression" else found  # of targets in [-1, 1]
+    result = float(_score(params, model, test, kind))
+    score = 4.0 * result if kind == "regression" else result  # of targets in [-1, 1]
     return score, f"model {name}" if name != cell.loss else ""
 
 
@@ -313,7 +313,7 @@ def prepared(cell: Cell, name: str) -> tuple[Protector, Setup]:
 
 
 def for_unit_rows(protector: Protector, cell: Cell) -> Protector:
-    """With learning rates and clipping norms for rows of length 1, and what a sweep changes."""
+    """The protector with learning rates and clipping norms for rows of length 1, and what a sweep changes."""
     if isinstance(protector, FineTuned):
         settings = {"reuse": REUSE}
         if cell.data == "gaussians" and cell.loss == "square":
@@ -358,9 +358,9 @@ def trained(
     if isinstance(sampler, FixedSize) and protector.num_steps > 1:
         ahead = batches(sampler, len(private.y), protector.num_steps, seed)
     run = _start(protector, params, private, setup, noise, public)
-    for done in range(0, protector.num_steps, CHUNK):
-        length = min(CHUNK, protector.num_steps - done)
-        drawn = noise if ahead is None else Drawn(noise.key, ahead[done : done + length])
+    for first in range(0, protector.num_steps, CHUNK):
+        length = min(CHUNK, protector.num_steps - first)
+        drawn = noise if ahead is None else Drawn(noise.key, ahead[first : first + length])
         run = _advance(protector, run, private, setup, drawn, public, length)
         if not run.alive:
             break

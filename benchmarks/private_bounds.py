@@ -1,4 +1,4 @@
-"""What buying bounds costs: test scores with private bounds beside those with declared ones, on five real tables.
+"""Cost of buying bounds: test scores with private bounds beside those with declared ones, on five real tables.
 
     python benchmarks/private_bounds.py FOLDER [--seeds 5] [--epsilon .1 1] [--out FILE.csv]
 
@@ -75,8 +75,8 @@ def scores(data: dict, schema: Schema, epsilon: float, seed: int) -> tuple[float
     key = jax.random.key(seed)
     result = l2p.private_train(train, protector, budget, model=model, schema=schema, key=key, on_invalid="null")
     rows = jax.tree.map(jnp.asarray, read_rows(test, Encoding(result.schema), "null"))
-    what = result.model
-    return float(score(result.params, what, rows, target.kind)), float(mean_loss(result.params, what, rows))
+    trained = result.model
+    return float(score(result.params, trained, rows, target.kind)), float(mean_loss(result.params, trained, rows))
 
 
 def main() -> None:
@@ -96,9 +96,11 @@ def main() -> None:
         both = declared, undeclared(declared)
         numbers = len(both[1].private_bounds)
         for epsilon in options.epsilon:
-            found = np.array([[scores(data, one, epsilon, seed) for one in both] for seed in range(options.seeds)])
-            means, metric = found.mean(0), "mse" if declared.target.classes is None else "accuracy"
-            spread = (found[:, 1, 0] - found[:, 0, 0]).std(ddof=1) if options.seeds > 1 else float("nan")
+            by_seed = np.array(
+                [[scores(data, schema, epsilon, seed) for schema in both] for seed in range(options.seeds)]
+            )
+            means, metric = by_seed.mean(0), "mse" if declared.target.classes is None else "accuracy"
+            spread = (by_seed[:, 1, 0] - by_seed[:, 0, 0]).std(ddof=1) if options.seeds > 1 else float("nan")
             values = (means[0, 0], means[1, 0], spread, means[0, 1], means[1, 1])
             rows = len(next(iter(data.values()))) * 4 // 5
             lines.append((table, rows, numbers, epsilon, metric, *(f"{value:.4f}" for value in values)))

@@ -37,14 +37,14 @@ def main(data: str, ours: str | None = None) -> None:
 
 
 def read(data: str) -> Scores:
-    """Of runs that could be scored; a method that refuses a data set has none."""
-    found: dict[tuple[str, Column], dict[int, tuple[float, float]]] = collections.defaultdict(dict)
+    """Losses and accuracies of runs that could be scored; a method that refuses a data set has none."""
+    by_method: dict[tuple[str, Column], dict[int, tuple[float, float]]] = collections.defaultdict(dict)
     for shift, file in FILES.items():
         path = FOLDER / file.format(data)
         for row in results.read(path) if path.exists() else ():
             if results.is_scored(row):
-                found[row["method"], (row["epsilon"], shift)][row["seed"]] = row["test_loss"], row["test_accuracy"]
-    return {key: np.array([by_seed[seed] for seed in sorted(by_seed)]) for key, by_seed in found.items()}
+                by_method[row["method"], (row["epsilon"], shift)][row["seed"]] = row["test_loss"], row["test_accuracy"]
+    return {key: np.array([by_seed[seed] for seed in sorted(by_seed)]) for key, by_seed in by_method.items()}
 
 
 def show(title: str, methods: list[str], columns: list[Column], text: Callable[[str, Column], str]) -> None:

@@ -72,24 +72,24 @@ def measure(case: Case, num_tasks: int, num_rows: int) -> None:
         tasks = draw(SOURCE, model, num_features, num_tasks, num_rows, SEED, num_classes=num_classes)
         inside = ours.card["range"]["num_features"][0] <= num_features <= ours.card["range"]["num_features"][1]
         for signal in SIGNALS:
-            found = {name: scores(one, model, tasks, signal) for name, one in loaded.items()}
+            by_name = {name: scores(saved, model, tasks, signal) for name, saved in loaded.items()}
             if not inside or control.is_level(signal, model.name):
-                found[case.name] = found[control.name]
-            over = [difference(found[case.name], found[name]) for name in (control.name, case.tuned)]
-            mean = f"{100 * found[case.name].mean():.1f}"
+                by_name[case.name] = by_name[control.name]
+            over = [difference(by_name[case.name], by_name[name]) for name in (control.name, case.tuned)]
+            mean = f"{100 * by_name[case.name].mean():.1f}"
             print(f"| {num_features} | {num_classes} | {signal:g} | {mean} | {' | '.join(over)} |")
         print(f"{num_features} x {num_classes}: {time.monotonic() - began:.0f} s", flush=True)
 
 
-def scores(found: checkpoint.Checkpoint, model: Model, tasks: Tasks, signal: float) -> np.ndarray:
+def scores(saved: checkpoint.Checkpoint, model: Model, tasks: Tasks, signal: float) -> np.ndarray:
     """Test accuracy of every task at one budget."""
     at = jnp.full(tasks.trivial.size, signal)
-    return np.asarray(accuracies(found.protector, model, ByMu("gdp"), tasks, at, SEED))
+    return np.asarray(accuracies(saved.protector, model, ByMu("gdp"), tasks, at, SEED))
 
 
-def difference(ours: np.ndarray, other: np.ndarray) -> str:
+def difference(ours: np.ndarray, theirs: np.ndarray) -> str:
     """Mean and standard error of a paired difference, in points; "same" where nothing differs."""
-    gain = 100 * (ours - other)
+    gain = 100 * (ours - theirs)
     return f"{gain.mean():+.2f} ({gain.std(ddof=1) / len(gain) ** 0.5:.2f})" if gain.any() else "same"
 
 

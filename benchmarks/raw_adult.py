@@ -1,4 +1,4 @@
-"""Raw Adult, 6 numbers and 8 categories, beside the hand-designed methods: who is best at each budget?
+"""Raw Adult, 6 numbers and 8 categories, for learned and hand-designed methods at each budget.
 
     python benchmarks/raw_adult.py --folder FOLDER --out runs/raw_adult
 
@@ -75,12 +75,12 @@ def main(folder: Path, out: Path, seeds: int = 20, epsilon: tuple[float, ...] = 
         aux="ipums_br",
     )
     rows = compare(config)
-    print(f"| method |{''.join(f' {one:g} |' for one in epsilon)}\n|---|{'---|' * len(epsilon)}")
-    for name, found in results.by_method(rows, "test_loss").items():
-        cells = (f" {found[one].mean:.4f} ({found[one].error:.4f}) |" for one in epsilon)
+    print(f"| method |{''.join(f' {value:g} |' for value in epsilon)}\n|---|{'---|' * len(epsilon)}")
+    for name, estimates in results.by_method(rows, "test_loss").items():
+        cells = (f" {estimates[value].mean:.4f} ({estimates[value].error:.4f}) |" for value in epsilon)
         print(f"| {name} |{''.join(cells)}")
-    for opponent, told in win_table.verdicts(rows).items():
-        print(f"{opponent}: {', '.join(told)}")
+    for opponent, words in win_table.verdicts(rows).items():
+        print(f"{opponent}: {', '.join(words)}")
 
 
 if __name__ == "__main__":

@@ -51,9 +51,9 @@ def make(folder: Path, num_rows: int, postgresql: str | None) -> dict[str, str]:
     return addresses
 
 
-def taken(what: str) -> float:
+def memory(field: str) -> float:
     """MB that this process has taken, as Linux calls them; rusage would count what its parent took before it."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1024
 
 
@@ -62,7 +62,7 @@ def measure(kind: str, address: str, num_passes: int, batches: bool, stages: boo
 
     def reached(stage: str) -> None:
         if stages:
-            print(f"{stage}: {taken('RssAnon'):.0f} MB, {taken('RssFile'):.0f} of files", file=sys.stderr, flush=True)
+            print(f"{stage}: {memory('RssAnon'):.0f} MB, {memory('RssFile'):.0f} of files", file=sys.stderr, flush=True)
 
     import jax
 
@@ -79,7 +79,7 @@ def measure(kind: str, address: str, num_passes: int, batches: bool, stages: boo
 
     budget, model, columns = Budget(1.0, 1e-8), Logistic(), dict.fromkeys(COLUMNS, Number(0, 1))
     schema = Schema({"id": Ignore(), "shuffled": Ignore(), **columns}, Target("y", classes=(0, 1)))
-    before = taken("VmHWM")
+    before = memory("VmHWM")
     reached("imports")
     with streamed(address, schema) as table:
         reached("first pass, which counts rows")
@@ -114,7 +114,7 @@ def measure(kind: str, address: str, num_passes: int, batches: bool, stages: boo
     read = passes[0] * table.num_rows
     print(
         f"| {kind} | {table.num_rows:,} | {passes[0]} | {seconds:.1f} | {read / seconds / 1e3:,.0f} | "
-        f"{read / cpu / 1e3:,.0f} | {before:.0f} | {taken('VmHWM'):.0f} | {taken('RssFile'):.0f} |",
+        f"{read / cpu / 1e3:,.0f} | {before:.0f} | {memory('VmHWM'):.0f} | {memory('RssFile'):.0f} |",
         flush=True,
     )
 
@@ -137,9 +137,9 @@ def main(
     print("| source | rows | passes | seconds | thousand rows/s | per CPU second | MB before | MB at most | of files |")
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        made = {num_rows: make(Path(folder), num_rows, postgresql) for num_rows in sizes}
+        tables = {num_rows: make(Path(folder), num_rows, postgresql) for num_rows in sizes}
         for batches in (False, True) if has_batches else (False,):
-            for num_rows, addresses in made.items():
+            for num_rows, addresses in tables.items():
                 for kind, address in addresses.items():
                     if kinds is not None and kind not in kinds:
                         continue
@@ -158,8 +158,8 @@ if __name__ == "__main__":
     parser.add_argument("--no-batches", action="store_true")
     parser.add_argument("--stages", action="store_true", help="print what is held at each stage of a run, too")
     parser.add_argument("--measure", nargs=2, metavar=("KIND", "ADDRESS"), help="one line, in this process")
-    given = parser.parse_args()
-    if given.measure:
-        measure(*given.measure, given.passes, "batches" in given.measure[0], given.stages)
+    options = parser.parse_args()
+    if options.measure:
+        measure(*options.measure, options.passes, "batches" in options.measure[0], options.stages)
     else:
-        main(given.rows, given.postgresql, given.kinds, given.passes, not given.no_batches, given.stages)
+        main(options.rows, options.postgresql, options.kinds, options.passes, not options.no_batches, options.stages)

@@ -1,4 +1,4 @@
-"""Are a protector's stored losses lower than those that were stored at an earlier commit?
+"""Stored losses of a protector beside those that were stored at an earlier commit.
 
     python benchmarks/since_commit.py COMMIT [--method universal]
 
@@ -30,20 +30,20 @@ Losses = dict[float, dict[int, float]]
 
 
 def git(*words: str) -> bytes | None:
-    """What a git command prints; None if it fails."""
-    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
-    return None if done.returncode else done.stdout
+    """Output of a git command; None if it fails."""
+    process = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
+    return None if process.returncode else process.stdout
 
 
 def losses(path: Path, method: str) -> Losses:
-    """Those of one comparison."""
+    """Test losses of one comparison."""
     return results.by_seed(results.read(path), LOSS).get(method, {})
 
 
 def losses_at(commit: str, path: Path, method: str) -> Losses:
     """The same at a commit; empty where there was no such comparison."""
     places = (f"{commit}:{folder}/{path.relative_to(RESULTS)}" for folder in FOLDERS)
-    text = next((found for place in places if (found := git("show", place)) is not None), None)
+    text = next((shown for place in places if (shown := git("show", place)) is not None), None)
     if text is None:
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ def main(commit: tyro.conf.Positional[str], method: str = "universal") -> None:
             lead = results.Estimate.of(results.difference(then[epsilon], now[epsilon]).values())
             verdict = wins.verdict(lead)
             if verdict in ("better", "worse"):
-                before, after = (results.Estimate.of(one[epsilon].values()).mean for one in (then, now))
+                before, after = (results.Estimate.of(by_epsilon[epsilon].values()).mean for by_epsilon in (then, now))
                 print(f"{path.parent.name} {epsilon:g}: {before:.4f} to {after:.4f} ({lead.error:.4f}), {verdict}")
             counts[f"epsilon {'below' if epsilon < SMALL else 'from'} {SMALL:g}", verdict] += 1
     for (budgets, verdict), count in sorted(counts.items()):

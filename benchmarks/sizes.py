@@ -30,7 +30,7 @@ OURS, OTHERS = "universal-logistic", ("control-universal-logistic", "noisygd-tun
 def scores(name: str, rows: Rows, num_rows: int, seeds: range) -> np.ndarray:
     """Test accuracy f64[seeds, budgets] of a method."""
     model, budgets = Logistic(), [Budget(epsilon, DELTA) for epsilon in EPSILONS]
-    found = np.zeros((len(seeds), len(budgets)))
+    accuracy = np.zeros((len(seeds), len(budgets)))
     method = find_method(name, budgets, MODELS["logistic"], num_rows)
     # One budget at a time: where the constants run, a protector has a different structure.
     for column, budget in enumerate(budgets):
@@ -39,8 +39,8 @@ def scores(name: str, rows: Rows, num_rows: int, seeds: range) -> np.ndarray:
         for seed in seeds:
             test = split(rows, seed).test
             right = (np.asarray(model.predict(params[seed], test.x)) == np.asarray(test.y)) * np.asarray(test.mask)
-            found[seed, column] = right.sum() / np.asarray(test.mask).sum()
-    return found
+            accuracy[seed, column] = right.sum() / np.asarray(test.mask).sum()
+    return accuracy
 
 
 def main(num_seeds: int, sizes: tuple[int, ...]) -> None:
@@ -55,7 +55,7 @@ def main(num_seeds: int, sizes: tuple[int, ...]) -> None:
         rows = table(num_rows * 5 // 4)  # a fifth is held out
         ours, *others = (scores(name, rows, num_rows, range(num_seeds)) for name in (OURS, *OTHERS))
         for column, epsilon in enumerate(EPSILONS):
-            over = " | ".join(difference(ours[:, column], other[:, column]) for other in others)
+            over = " | ".join(difference(ours[:, column], theirs[:, column]) for theirs in others)
             signal, mean = math.log(gdp_mu(epsilon, DELTA) * num_rows), 100 * ours[:, column].mean()
             print(f"| {num_rows:,} | {epsilon:g} | {signal:.1f} | {mean:.1f} | {over} |")
         print(f"{num_rows:,} rows: {time.monotonic() - began:.0f} s", flush=True)

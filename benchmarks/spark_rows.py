@@ -49,9 +49,9 @@ def measure(num_rows: int, workers: int) -> None:
     table = spark.range(num_rows, numPartitions=PARTITIONS).select(numbers.alias("features"))
     columns = F.col("features"), (F.col("features")[0] > F.col("features")[1]).cast("double")
     schema = Schema({f"x{place}": Number(0, 1) for place in range(NUM_FEATURES)}, Target("y", classes=(0, 1)))
-    model, one = Logistic(), jax.numpy.float32(1.0)
+    model, unit = Logistic(), jax.numpy.float32(1.0)
     params = model.init(NUM_FEATURES)
-    ask = BlockSum(ClippedGradient(model, params, FeatureMap.identity(NUM_FEATURES), one, one), None, None)
+    ask = BlockSum(ClippedGradient(model, params, FeatureMap.identity(NUM_FEATURES), unit, unit), None, None)
     began = time.perf_counter()
     with encoded_rows(table, columns, Encoding(schema), "refuse") as rows, jax.enable_x64(True):
         encoded = time.perf_counter() - began
@@ -88,8 +88,8 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--measure", type=int, nargs=2, metavar=("ROWS", "WORKERS"), help="one line, in this process")
-    given = parser.parse_args()
-    if given.measure:
-        measure(*given.measure)
+    options = parser.parse_args()
+    if options.measure:
+        measure(*options.measure)
     else:
-        main(given.rows, given.workers)
+        main(options.rows, options.workers)

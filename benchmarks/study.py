@@ -41,14 +41,14 @@ def read_experiments(only: list[str], out: Path, seeds: int | None) -> dict[str,
 
 def draw_steps(config: CompareConfig) -> None:
     """steps.csv and, last, steps.png of a comparison's first budget."""
-    found = curves(config, config.epsilon[0])
+    by_rival = curves(config, config.epsilon[0])
     with (config.out / "steps.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["method", "step", *(f"{name}_{part}" for name in CURVES for part in ("mean", "std"))])
-        for method in found[0]:
-            columns = [part for values in found for part in (values[method].mean(0), values[method].std(0))]
+        for method in by_rival[0]:
+            columns = [part for values in by_rival for part in (values[method].mean(0), values[method].std(0))]
             writer.writerows([method, t, *map(float, row)] for t, row in enumerate(np.transpose(columns), start=1))
-    against_step(*found).savefig(config.out / "steps.png", dpi=150)
+    against_step(*by_rival).savefig(config.out / "steps.png", dpi=150)
 
 
 def longest_first(name: str, config: CompareConfig) -> tuple[bool, int]:
@@ -87,9 +87,9 @@ def run(only: list[str], out: Path, seeds: int | None, jobs: int) -> bool:
     # Fresh interpreters: a process that has started JAX must not be forked.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         order = sorted(experiments.items(), key=lambda item: longest_first(*item))
-        for done in as_completed([pool.submit(run_one, name, config) for name, config in order]):
-            whether, said = done.result()
-            print(said, flush=True)
+        for future in as_completed([pool.submit(run_one, name, config) for name, config in order]):
+            whether, message = future.result()
+            print(message, flush=True)
             ran &= whether
     print(f"== all: {time.monotonic() - began:.0f} s, {jobs} at a time", flush=True)
     return ran
@@ -101,5 +101,5 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("runs/study"), help="where folders of results are made")
     parser.add_argument("--seeds", type=int, help="other than each experiment's own")
     parser.add_argument("--jobs", type=int, default=1, help="experiments run at a time, a process each")
-    given = parser.parse_args()
-    sys.exit(not run(given.only, given.out, given.seeds, given.jobs))
+    options = parser.parse_args()
+    sys.exit(not run(options.only, options.out, options.seeds, options.jobs))

@@ -29,8 +29,8 @@ def measure() -> list[dict[str, object]]:
     for setting, (sampler, noise_multiplier) in SETTINGS.items():
         for steps in STEPS:
             for row in table(equal_steps(steps, noise_multiplier), sampler, Adjacency.ZERO_OUT, DELTA):
-                found = {"epsilon": row.epsilon, "seconds": round(row.seconds, 6), "note": row.note}
-                rows.append({"setting": setting, "steps": steps, "accountant": row.name, **found})
+                answer = {"epsilon": row.epsilon, "seconds": round(row.seconds, 6), "note": row.note}
+                rows.append({"setting": setting, "steps": steps, "accountant": row.name, **answer})
     return rows
 
 
@@ -40,8 +40,8 @@ def draw(rows: list[dict[str, object]]) -> Figure:
         for line, quantity in enumerate(("epsilon", "seconds")):
             axis = figure.add_subplot(2, 2, 1 + column + 2 * line)
             for index, name in enumerate(accountants()):
-                found = [row for row in rows if (row["setting"], row["accountant"]) == (setting, name)]
-                points = [(row["steps"], row[quantity]) for row in found if row["epsilon"] is not None]
+                selected = [row for row in rows if (row["setting"], row["accountant"]) == (setting, name)]
+                points = [(row["steps"], row[quantity]) for row in selected if row["epsilon"] is not None]
                 if points:
                     axis.plot(*zip(*points, strict=True), color=f"C{index}", marker="o", markersize=3, label=name)
             axis.set(xscale="log", yscale="log", xlabel="steps", ylabel=quantity)

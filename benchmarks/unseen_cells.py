@@ -1,4 +1,4 @@
-"""What it costs, and what it spares, that cells which training never met count as what it did meet.
+"""Scores with and without the rule that a cell which training never met counts as one that it did meet.
 
     python benchmarks/unseen_cells.py --folder FOLDER
 
@@ -44,7 +44,7 @@ CELLS = {"undeclared": "a value that nobody declared", "missing": None}
 
 
 class Encoded(NamedTuple):
-    """A table's rows, and what each category becomes for each of `CELLS`.
+    """Rows of a table, and the features of each category for each of `CELLS`.
 
     Attributes:
       schema: its declaration.
@@ -115,7 +115,7 @@ def trained(method: str, model: Model, table: Encoded, draws: bool) -> np.ndarra
 
 
 def scores(model: Model, params: np.ndarray, table: Encoded) -> dict[str, np.ndarray]:
-    """By name f[S, E]: test loss, AUC, and how far each of `CELLS` moves log-probabilities."""
+    """Test loss, AUC, and how far each of `CELLS` moves log-probabilities: f[S, E] by name."""
     by_measure = {name: np.full(params.shape[:2], np.nan) for name in ("loss", "auc", *CELLS)}
     for seed, budget in np.ndindex(params.shape[:2]):
         test, ours = split(table.rows, SEEDS[seed]).test, jnp.asarray(params[seed, budget])
@@ -149,7 +149,7 @@ def lines(name: str, path: Path, methods: tuple[str, ...]) -> Iterator[str]:
         )
         for place, epsilon in enumerate(EPSILON):
             change = (new["loss"] - old["loss"])[:, place]
-            cells = [f"{made[score][:, place].mean():.3f}" for score in ("loss", "auc", *CELLS) for made in (old, new)]
+            cells = [f"{kind[score][:, place].mean():.3f}" for score in ("loss", "auc", *CELLS) for kind in (old, new)]
             error = change.std(ddof=1) / len(change) ** 0.5
             yield f"| {' | '.join([name, method, f'{epsilon:g}', *cells, f'{change.mean():+.4f} ({error:.4f})'])} |"
 

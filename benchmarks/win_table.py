@@ -1,4 +1,4 @@
-"""`universal` beside every stored rival: in how many cells is it better, level or worse?
+"""Numbers of cells in which `universal` is better than a stored rival, level with it, or worse.
 
     python benchmarks/win_table.py
 
@@ -32,8 +32,8 @@ Scores = Mapping[str, Mapping[float, Mapping[int, float]]]
 def opponents(rows: list[Row], values: Scores, epsilon: float) -> list[str | None]:
     """Names of the methods in `OPPONENTS` at a budget; None where there is none."""
     kinds = standings.kinds(rows, rows[0]["adjacency"])
-    there = {name: found[epsilon] for name, found in values.items() if found.get(epsilon)}
-    there = {name: found for name, found in there.items() if kinds[name] in ("private", "oracle")}
+    there = {name: estimates[epsilon] for name, estimates in values.items() if estimates.get(epsilon)}
+    there = {name: estimates for name, estimates in there.items() if kinds[name] in ("private", "oracle")}
     forms = {name: standings.form(name) for name in there}
     learned = [name for name in there if forms[name] in ("learned", "control") and name not in (OURS, CONTROL)]
     groups = (
@@ -46,7 +46,7 @@ def opponents(rows: list[Row], values: Scores, epsilon: float) -> list[str | Non
 
 
 def verdict(lead: results.Estimate, gap: float) -> str:
-    """Of a lead, and of the gap that there is between a constant and the non-private model.
+    """Verdict on a lead, given the gap between a constant and the non-private model.
 
     >>> [verdict(results.Estimate(lead, 0.001), 0.5) for lead in (0.02, 0.005, -0.02)]
     ['better', 'level', 'worse']
@@ -55,9 +55,9 @@ def verdict(lead: results.Estimate, gap: float) -> str:
 
 
 def verdicts(rows: list[Row]) -> dict[str, list[str]]:
-    """By opponent, a verdict at each budget; "-" where there is none."""
+    """Verdicts at each budget by opponent; "-" where there is none."""
     values = results.by_seed(rows, LOSS.column)
-    found: dict[str, list[str]] = {name: [] for name in OPPONENTS}
+    words: dict[str, list[str]] = {name: [] for name in OPPONENTS}
     for epsilon, losses in sorted(values[OURS].items()):
         exact = values[NONPRIVATE][epsilon]
         gap = wins.lead_over(exact, values[CONSTANT][epsilon], LOSS).mean
@@ -65,15 +65,15 @@ def verdicts(rows: list[Row]) -> dict[str, list[str]]:
             if rival is None or (
                 rival == CONTROL and wins.lead_over(exact, values[rival][epsilon], LOSS).mean < LEAST * gap
             ):
-                found[name].append("-")
+                words[name].append("-")
             else:
                 lead = wins.lead_over(losses, values[rival][epsilon], LOSS)
-                found[name].append(wins.verdict(lead) if rival == CONTROL else verdict(lead, gap))
-    return found
+                words[name].append(wins.verdict(lead) if rival == CONTROL else verdict(lead, gap))
+    return words
 
 
 def counted(verdicts: Counter[str]) -> str:
-    """How often each verdict was found, in words.
+    """Number of times of each verdict, in words.
 
     >>> counted(Counter(["level", "better", "level"]))
     'better 1, level 2, same 0, worse 0'
@@ -89,13 +89,17 @@ def main() -> None:
         rows = results.read(path)
         if not {OURS, CONSTANT, NONPRIVATE} <= {row["method"] for row in rows}:
             continue
-        found = verdicts(rows)
-        print(f"| {rows[0]['data']}, {rows[0]['model']} |", *(f" {', '.join(one)} |" for one in found.values()), sep="")
+        by_opponent = verdicts(rows)
+        print(
+            f"| {rows[0]['data']}, {rows[0]['model']} |",
+            *(f" {', '.join(words)} |" for words in by_opponent.values()),
+            sep="",
+        )
         for totals in (everywhere, *([] if rows[0]["data"] == PIXELS else [up_to_288])):
-            for name, one in found.items():
-                totals[name].update(one)
+            for name, words in by_opponent.items():
+                totals[name].update(words)
     for name, totals in (("all", everywhere), ("up to 288 features", up_to_288)):
-        print(f"| {name} |{''.join(f' {counted(one)} |' for one in totals.values())}")
+        print(f"| {name} |{''.join(f' {counted(counts)} |' for counts in totals.values())}")
 
 
 if __name__ == "__main__":

@@ -48,15 +48,15 @@ def main(
 
     Its card then has the results of the meta-test, if there is one for its model.
     """
-    asked = {
+    choices = {
         "--data TABLE": tuple(data) or None,
         "--recipe NAME": recipe,
         "--like CHECKPOINT": like,
         "--config FILE": config,
     }
-    selected = [option for option, value in asked.items() if value is not None]
+    selected = [option for option, value in choices.items() if value is not None]
     if len(selected) > 1 or not (selected or resume):
-        raise InputError(f"say what to train with one of {', '.join(asked)}; or go on with --resume.")
+        raise InputError(f"say what to train with one of {', '.join(choices)}; or go on with --resume.")
     if not data and (schema or start is not None):
         raise InputError("--schema and --start go with tables to train on; name these with --data.")
     if show and (data or folds):

@@ -53,7 +53,7 @@ def has_shape(annotation):
 
 
 def shape(annotation):
-    """What an annotation asks for: NumPy's arrays pass for JAX's, as they do in JAX, and what has no shape passes."""
+    """Check of an annotation: NumPy's arrays pass for JAX's, as they do in JAX, and so does all without a shape."""
     if isinstance(annotation, type) and issubclass(annotation, AbstractArray):
         return annotation.dtype[jax.Array | np.ndarray, annotation.dim_str]
     return annotation if has_shape(annotation) else inspect.Signature.empty

@@ -43,15 +43,18 @@ class Server(NamedTuple):
 def running() -> Iterator[Server]:
     """A server; without one, or its driver, the tests fail where it is required and are skipped elsewhere."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    found = programs[-1] if programs else shutil.which("initdb")
-    if found is None:
+    program = programs[-1] if programs else shutil.which("initdb")
+    if program is None:
         missing = "PostgreSQL is not installed (Debian: apt-get install postgresql)"
         if os.environ.get(REQUIRED):
             pytest.fail(missing)
         pytest.skip(missing)
     if not os.environ.get(REQUIRED):
         pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
-    folder, programs_at = Path(tempfile.mkdtemp(prefix="l2p-pg-", dir="/tmp")), Path(found).parent  # sockets: 107 bytes
+    folder, programs_at = (
+        Path(tempfile.mkdtemp(prefix="l2p-pg-", dir="/tmp")),
+        Path(program).parent,
+    )  # sockets: 107 bytes
     as_user = _someone_else(folder)
 
     def call(program: str, *words: str) -> None:
@@ -76,7 +79,7 @@ def running() -> Iterator[Server]:
 
 
 def _someone_else(folder: Path) -> dict:
-    """How to run programs as a user that is not root, who owns the folder; root is what CI runs as."""
+    """Arguments of `subprocess` for a user that is not root, who gets the folder; CI runs as root."""
     if os.getuid() != 0:
         return {}
     names = {user.pw_name: user for user in pwd.getpwall()}

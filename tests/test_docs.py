@@ -39,15 +39,15 @@ def name_of(page):
 
 def blocks_of(page):
     text = page.read_text(encoding="utf-8")
-    whole = _WHOLE.search(text)
+    whole_page = _WHOLE.search(text)
     return [
         Block(
-            f"{name_of(page)}:{text[: found.start(2)].count(chr(10)) + 1}",
-            found[2],
-            found[3],
-            whole[1] if whole else found[1],
+            f"{name_of(page)}:{text[: fence.start(2)].count(chr(10)) + 1}",
+            fence[2],
+            fence[3],
+            whole_page[1] if whole_page else fence[1],
         )
-        for found in _FENCE.finditer(text)
+        for fence in _FENCE.finditer(text)
     ]
 
 

@@ -119,10 +119,10 @@ FORGOTTEN = [
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 1], ids=["line", "row"])
 def test_forgetting_the_line_or_the_row_fails_a_test(copy, part):
-    """Of all four additions in one process, since each imports JAX."""
+    """All four additions are tested in one process, since each imports JAX."""
     for addition, name, _ in FORGOTTEN[part::2]:
         # Without its line a part has no row that could be collected.
-        apply(copy, addition, but=[name] if part else [other for other in addition if "test" in other or other == name])
+        apply(copy, addition, but=[name] if part else [path for path in addition if "test" in path or path == name])
     files = [name for name in PROPERTIES if not name.endswith(("gradients.py", "noise.py", "price.py"))]
     status, output = outcome(copy, *files, "-k", COMPLETE)
     assert status == 1, output

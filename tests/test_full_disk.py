@@ -84,11 +84,11 @@ def test_a_run_that_finds_no_room_for_its_result_says_so_and_is_counted_once(
     monkeypatch.setattr(apply, "_save", filling(apply._save, size))
     words = ["--data", data, "--schema", str(tmp_path / "schema.json"), "--out", str(tmp_path / "run")]
     words += ["--protector", "noisygd", "--epsilon", "2", "--delta", "1e-5", "--ledger", str(ledger.path)]
-    code, said = observed(lambda: main(["apply", *words]))
-    assert code == 1, said
-    assert "(File too large), nor can" in said
-    assert "stays charged" in said
-    assert "Traceback" not in said
+    code, output = observed(lambda: main(["apply", *words]))
+    assert code == 1, output
+    assert "(File too large), nor can" in output
+    assert "stays charged" in output
+    assert "Traceback" not in output
     assert not (tmp_path / "run").exists()
     assert not [path for path in temporary.rglob("*") if path.is_file()]
     (entry,) = ledger.entries()
@@ -108,22 +108,22 @@ class Saves:
 
 
 def test_a_result_that_fits_elsewhere_goes_there_whole_and_none_of_it_stays(tmp_path, temporary, monkeypatch, capsys):
-    made = tempfile.mkdtemp
+    make_folder = tempfile.mkdtemp
     out, limit = tmp_path / "run", contextlib.ExitStack()
     out.mkdir()
 
     def with_room(*args, **kwargs):
         if "dir" not in kwargs:  # of the folder that takes the place of the one that was asked for
             limit.close()
-        return made(*args, **kwargs)
+        return make_folder(*args, **kwargs)
 
     monkeypatch.setattr(tempfile, "mkdtemp", with_room)
     with limit:
         limit.enter_context(full_disk(1000))
-        found = apply._save(Saves({"a": 500, "b": 5000}), out)
-    assert sorted(path.name for path in found.iterdir()) == ["a", "b"]
+        folder = apply._save(Saves({"a": 500, "b": 5000}), out)
+    assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
     assert list(out.iterdir()) == []
-    assert str(found) in capsys.readouterr().err
+    assert str(folder) in capsys.readouterr().err
 
 
 def test_scores_that_find_no_room_leave_the_result_whole(tmp_path, capsys):
@@ -138,9 +138,9 @@ def test_scores_that_find_no_room_leave_the_result_whole(tmp_path, capsys):
 @pytest.fixture
 def model(tmp_path, monkeypatch):
     """A model that `l2p predict` finds, without a run behind it."""
-    made = predictor.Predictor(Logistic(), jnp.array([1.0, -1.0, 0.0]), WARD)
-    monkeypatch.setattr("l2p.release.prediction.saved.load_model", lambda folder: made)
-    return made
+    saved = predictor.Predictor(Logistic(), jnp.array([1.0, -1.0, 0.0]), WARD)
+    monkeypatch.setattr("l2p.release.prediction.saved.load_model", lambda folder: saved)
+    return saved
 
 
 def predict(data, out):
@@ -152,17 +152,17 @@ def test_predictions_without_room_leave_the_older_file_as_it_was(model, data, tm
     out = tmp_path / "p.csv"
     out.write_text("older")
     with full_disk(size):
-        code, said = predict(data, out)
+        code, output = predict(data, out)
     assert (code, out.read_text()) == (2, "older")
-    assert "p.csv cannot be written (File too large)" in said
+    assert "p.csv cannot be written (File too large)" in output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "temporary", "ward.csv"]
 
 
 def test_predictions_without_room_in_the_temporary_folder_reach_no_database(model, data, tmp_path, temporary):
     with full_disk(100):
-        code, said = predict(data, f"duckdb://{tmp_path}/p.db?table=p")
+        code, output = predict(data, f"duckdb://{tmp_path}/p.db?table=p")
     assert code == 2
-    assert f"kept in {temporary} until all are made" in said
+    assert f"kept in {temporary} until all are made" in output
     assert not list(temporary.iterdir())
     assert not (tmp_path / "p.db").exists()
 

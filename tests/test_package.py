@@ -65,9 +65,9 @@ def imported():
 
 @pytest.mark.slow
 def test_every_core_dependency_is_imported():
-    known = {"jaxlib": "of jax: listed to leave out a version"}
+    exceptions = {"jaxlib": "of jax: listed to leave out a version"}
     needed = {re.match(r"[\w-]+", line)[0].lower() for line in PROJECT["project"]["dependencies"]}
-    modules, found = importlib.metadata.packages_distributions(), set()
+    modules, distributions = importlib.metadata.packages_distributions(), set()
     for module in set(imported()):
-        found |= {name.lower() for name in modules.get(module, [])}
-    assert needed - found == set(known)
+        distributions |= {name.lower() for name in modules.get(module, [])}
+    assert needed - distributions == set(exceptions)

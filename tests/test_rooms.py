@@ -39,7 +39,10 @@ def room_of(module):
 def upward(imports):
     """Imports of a higher room."""
     return {
-        (module, other) for module, others in imports.items() for other in others if room_of(module) < room_of(other)
+        (module, imported)
+        for module, others in imports.items()
+        for imported in others
+        if room_of(module) < room_of(imported)
     }
 
 
@@ -47,16 +50,16 @@ def reached(module, imports):
     """Every file that a file imports, directly or not."""
     files, waiting = set(), [module]
     while waiting:
-        for other in imports.get(waiting.pop(), set()) - files:
-            files.add(other)
-            waiting.append(other)
+        for imported in imports.get(waiting.pop(), set()) - files:
+            files.add(imported)
+            waiting.append(imported)
     return files
 
 
 def circles(imports):
     """Sets of more than two files of which each imports each other, directly or not."""
     files = {module: reached(module, imports) for module in imports}
-    rings = {frozenset(other for other in files[module] if module in files[other]) for module in imports}
+    rings = {frozenset(imported for imported in files[module] if module in files[imported]) for module in imports}
     return [sorted(ring) for ring in rings if len(ring) > 2]
 
 

@@ -1,4 +1,4 @@
-"""Whether DP-EBM keeps its guarantee: its noise beside what its budget asks for, and a category that one row has.
+"""Audit of DP-EBM's guarantee: its noise beside what its budget asks for, and a category that one row has.
 
     python benchmarks/peers/audit_interpret.py
 

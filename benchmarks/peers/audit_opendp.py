@@ -1,4 +1,4 @@
-"""Whether OpenDP's AIM keeps its guarantee, and whether its rows are those of its model.
+"""Audit of OpenDP's AIM: its guarantee, and its rows beside those of its model.
 
     python benchmarks/peers/audit_opendp.py
 
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def conversion() -> None:
-    """What the budget would come to if Gaussian noise were all of it, where the exact answer is known."""
+    """Print the epsilon of the budget as one Gaussian mechanism, whose exact answer is known."""
     for epsilon in (0.1, 1.0, 3.0):
         rho = rho_of(epsilon)
         mu = math.sqrt(2 * rho)
@@ -54,15 +54,15 @@ def spending() -> None:
     )
     keys = {name: ["0", "1", *(["absent"] if name == "a" else [])] for name in "abc"}
     aim = dp.mbi.AIM(queries=2, rounds=ROUNDS)
-    found = context.query().contingency_table(keys=keys, algorithm=aim).release().marginals
-    measured = sum(0.5 / each.stddev**2 for each in found.flatten())
-    [first, *_] = found.by_clique[("a",)]
+    marginals = context.query().contingency_table(keys=keys, algorithm=aim).release().marginals
+    measured = sum(0.5 / each.stddev**2 for each in marginals.flatten())
+    [first, *_] = marginals.by_clique[("a",)]
     print(f"of rho {RHO} measurements have {measured:.4g}; a tenth of the half after the first is for selections")
     print(f"counts of 0, 1, absent and null {np.asarray(first.noisy_measurement)}, noise of {first.stddev:.1f}")
 
 
 def scores(who: str, bounds: list[Bound], rows: int) -> None:
-    """How far a person's rows move the score of a pair of columns, and how far they may."""
+    """Print how far a person's rows move the score of a pair of columns, and how far they may."""
     series = [dp.series_domain(name, dp.atom_domain(bounds=(0, 3), T="u32")) for name in "ab"]
     pair = ("a", "b")
     tables = make_stable_marginals(
@@ -86,18 +86,18 @@ def drawing() -> None:
     equal, alike = np.full(4, DRAWN / 4), DRAWN * np.array([0.4, 0.1, 0.1, 0.4])
     star = {("a", "b"): equal, ("a", "c"): equal}
     ring = {("a", "b"): alike, ("b", "c"): alike, ("c", "d"): alike, ("a", "d"): alike}
-    for pairs, one, other in ((star, "b", "c"), (ring, "a", "b")):
+    for pairs, a, b in ((star, "b", "c"), (ring, "a", "b")):
         measured = [mbi.LinearMeasurement(counts, pair, stddev=1.0) for pair, counts in pairs.items()]
         names = sorted({name for pair in pairs for name in pair})
         model = mbi.estimation.mirror_descent(mbi.Domain(names, [2] * len(names)), measured)
-        table = np.asarray(model.project((one, other)).values) / DRAWN
+        table = np.asarray(model.project((a, b)).values) / DRAWN
         wanted = 4 * table[1, 1] - 1  # both columns are even
         for method in ("round", "sample"):
             np.random.seed(0)  # noqa: NPY002  (mbi draws from it)
             rows = model.synthetic_data(DRAWN, method).df
-            found = np.corrcoef(rows[one], rows[other])[0, 1]
+            correlation = np.corrcoef(rows[a], rows[b])[0, 1]
             print(
-                f"of {len(names)}, {method}: {one} and {other} correlate by {found:.2f}, by {wanted:.2f} in the model"
+                f"of {len(names)}, {method}: {a} and {b} correlate by {correlation:.2f}, by {wanted:.2f} in the model"
             )
 
 

@@ -1,4 +1,4 @@
-"""What the programs in this folder share and no user writes: arguments, scores on the test part, JSON lines."""
+"""Arguments, scores on the test part and JSON lines of the programs in this folder; no user writes these."""
 
 import argparse
 import json

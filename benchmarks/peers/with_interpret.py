@@ -17,25 +17,25 @@ COMMON = 0.01
 
 
 def train(private, public, test, epsilon, seed, **settings) -> np.ndarray:
-    rows, known, new = (pd.read_csv(path, skipinitialspace=True) for path in (private, public, test))
-    income = known.pop("income").str.startswith(">50K")
-    numbers = known.select_dtypes("number")
+    rows, public_rows, new = (pd.read_csv(path, skipinitialspace=True) for path in (private, public, test))
+    income = public_rows.pop("income").str.startswith(">50K")
+    numbers = public_rows.select_dtypes("number")
     low, high = numbers.quantile(0.005), numbers.quantile(0.995)
     low, high = (low - (high - low) / 10).clip(lower=0), high + (high - low) / 10
-    types, kept = {}, {}
-    for name in known:
+    types, common = {}, {}
+    for name in public_rows:
         if name in numbers:
             types[name] = "continuous"
         else:
-            share = known[name].value_counts(normalize=True)
-            kept[name] = set(share.index[share >= COMMON])
-            merged = known[name].where(known[name].isin(kept[name]), "rare")
+            share = public_rows[name].value_counts(normalize=True)
+            common[name] = set(share.index[share >= COMMON])
+            merged = public_rows[name].where(public_rows[name].isin(common[name]), "rare")
             # Categories have an order, and cuts are along it: that of public shares of high incomes.
             types[name] = list(income.groupby(merged).mean().sort_values().index)
 
     def declared(table: pd.DataFrame) -> pd.DataFrame:
-        cells = {name: table[name].where(table[name].isin(words), "rare") for name, words in kept.items()}
-        return table[list(known)].assign(**table[list(numbers)].clip(low, high, axis=1), **cells)
+        cells = {name: table[name].where(table[name].isin(words), "rare") for name, words in common.items()}
+        return table[list(public_rows)].assign(**table[list(numbers)].clip(low, high, axis=1), **cells)
 
     model = DPExplainableBoostingClassifier(
         feature_types=list(types.values()),

@@ -35,13 +35,13 @@ def rho_of(epsilon: float) -> float:
 
 
 def train(private, public, test, epsilon, seed, rounds=15, bins=16, method="sample") -> np.ndarray:
-    rows, known = (pd.read_csv(path, skipinitialspace=True) for path in (private, public))
-    for table in (rows, known):
+    rows, public_rows = (pd.read_csv(path, skipinitialspace=True) for path in (private, public))
+    for table in (rows, public_rows):
         table["income"] = table["income"].str.rstrip(".")
-    numbers = known.select_dtypes("number")
+    numbers = public_rows.select_dtypes("number")
     at = np.linspace(0, 1, bins + 1)
     cuts = {name: np.unique(numbers[name].drop_duplicates().quantile(at).astype(int)).tolist() for name in numbers}
-    keys = {name: sorted(known[name].unique()) for name in known if name not in numbers}
+    keys = {name: sorted(public_rows[name].unique()) for name in public_rows if name not in numbers}
     context = dp.Context.compositor(
         data=pl.from_pandas(rows).lazy(),
         privacy_unit=dp.unit_of(contributions=1),

@@ -1,4 +1,4 @@
-"""A training by meta-gradients and one by random search, of which the better one ships."""
+"""Trainings by meta-gradients and by random search, of which the better one ships."""
 
 import pytest
 import safetensors.numpy
@@ -12,8 +12,8 @@ from tests.meta_train.training.test_gradient_against_search import TINY
 
 def test_the_better_trial_ships_with_the_score_of_each_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
     config = TINY.but(steps=4)
-    whole = meta_train(config, tmp_path / "whole")
-    card = checkpoint.load(whole).card
+    trained = meta_train(config, tmp_path / "whole")
+    card = checkpoint.load(trained).card
     scores = {method: trial["held_out_score"] for method, trial in card["trials"].items()}
     assert card["won"] == min(scores, key=lambda method: scores[method])
     assert card["held_out"]["held_out_score"] == scores[card["won"]]
@@ -36,6 +36,6 @@ def test_the_better_trial_ships_with_the_score_of_each_and_resumes_to_the_same_b
     with pytest.raises(KeyboardInterrupt):
         meta_train(config, tmp_path / "cut")
     monkeypatch.undo()
-    first, second = (safetensors.numpy.load_file(path) for path in (whole, meta_train(config, tmp_path / "cut")))
+    first, second = (safetensors.numpy.load_file(path) for path in (trained, meta_train(config, tmp_path / "cut")))
     assert first.keys() == second.keys()
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)

@@ -18,21 +18,21 @@ def test_the_committed_page_is_what_the_command_makes(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     text = page(Path("benchmarks/results"), Path("benchmarks/pages/leaderboard.md"))
     assert (ROOT / "benchmarks" / "pages" / "leaderboard.md").read_text(encoding="utf-8") == text
-    for one in read_all(Path("benchmarks/results")):
-        assert f"../results/{one.folder.name}/summary.md" in text
-        assert command(one) in text
-        assert (RESULTS / one.folder.name / "summary.md").is_file()
+    for comparison in read_all(Path("benchmarks/results")):
+        assert f"../results/{comparison.folder.name}/summary.md" in text
+        assert command(comparison) in text
+        assert (RESULTS / comparison.folder.name / "summary.md").is_file()
     assert main(["leaderboard", "benchmarks/results"]) == 0
     assert capsys.readouterr().out == text.replace("(../results/", "(benchmarks/results/")
 
 
 def test_committed_summaries_are_what_the_command_makes_of_their_results(tmp_path, monkeypatch):
     monkeypatch.setattr(summary, "against_epsilon", lambda *_, **__: Figure())  # which takes most of the time
-    for one in read_all(RESULTS):
-        methods = tuple(dict.fromkeys(row["method"] for row in one.rows))
-        asked = {name: one.inputs[name] for name in ("data", "model", "delta", "adjacency")}
-        seeds = 1 + max(row["seed"] for row in one.rows)
-        report(one.rows, CompareConfig(**asked, out=tmp_path, methods=methods, seeds=seeds))
+    for comparison in read_all(RESULTS):
+        methods = tuple(dict.fromkeys(row["method"] for row in comparison.rows))
+        inputs = {name: comparison.inputs[name] for name in ("data", "model", "delta", "adjacency")}
+        seeds = 1 + max(row["seed"] for row in comparison.rows)
+        report(comparison.rows, CompareConfig(**inputs, out=tmp_path, methods=methods, seeds=seeds))
         for name in ("summary.md", "figure.png"):
-            assert (one.folder / name).exists()
-        assert (tmp_path / "summary.md").read_bytes() == (one.folder / "summary.md").read_bytes()
+            assert (comparison.folder / name).exists()
+        assert (tmp_path / "summary.md").read_bytes() == (comparison.folder / "summary.md").read_bytes()

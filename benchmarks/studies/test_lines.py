@@ -17,7 +17,7 @@ def test_a_training_of_lines_changes_every_curve_of_theirs_and_nothing_else():
     updated, metrics = gradients.compiled(CONFIG.tasks, resolved, CONFIG.learner, CONFIG.outer)(state, 0)
     assert float(metrics["finite"]) == 1.0
     before, after = state.protector, updated.protector
-    for mask, one, other in zip(*map(jax.tree.leaves, (of_lines(before), before, after)), strict=True):
-        np.testing.assert_array_equal(np.where(mask, 0.0, one), np.where(mask, 0.0, other))
+    for mask, first, second in zip(*map(jax.tree.leaves, (of_lines(before), before, after)), strict=True):
+        np.testing.assert_array_equal(np.where(mask, 0.0, first), np.where(mask, 0.0, second))
     for name in ("log_curvature", "log_spread", "logit_renewed"):
         assert jnp.any(getattr(before.projector.line, name) != getattr(after.projector.line, name)), name

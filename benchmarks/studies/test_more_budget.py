@@ -58,13 +58,13 @@ class Curve:
         return [epsilon for epsilon, up in zip(EPSILONS[1:], change.mean(1) > allowed, strict=True) if up]
 
     @property
-    def left(self) -> float:
-        """The share of the gap between start and non-private model that is left at the largest budget."""
+    def share_left(self) -> float:
+        """Share of the gap between start and non-private model that remains at the largest budget."""
         return (self.losses[-1].mean() - self.best) / (self.first - self.best)
 
     @property
     def excess_of_smallest(self) -> float:
-        """How far the smallest budget ends above the better of the start and the base rate, in standard errors."""
+        """Loss at the smallest budget above the better of the start and the base rate, in standard errors."""
         errors = [losses.std(ddof=1) / SEEDS**0.5 for losses in (self.losses[0], self.base_rate)]
         better = min(self.first, self.base_rate.mean())
         return (self.losses[0].mean() - better) / max(math.hypot(*errors), 1e-3 * self.first)
@@ -88,7 +88,7 @@ def curve(name: str, table: str, key: int = 5) -> Curve:
     test = parts[0].test
     base_rate = [base_rate_loss(model_name, part, num_features, seed) for seed, part in enumerate(parts)]
     params = [minimise(model, model.init(num_features), part.private) for part in parts]
-    best = np.mean([mean_loss(one, model, part.test) for one, part in zip(params, parts, strict=True)])
+    best = np.mean([mean_loss(trained, model, part.test) for trained, part in zip(params, parts, strict=True)])
     first = float(mean_loss(model.init(num_features), model, test))
     return Curve(np.array(losses), first, float(best), np.array(base_rate))
 
@@ -99,27 +99,27 @@ def base_rate_loss(model_name: str, part: Task, num_features: int, seed: int) ->
     num_rows = len(part.private.y)
     setup = Setup.create(model, budget.adjacency, Filter("gdp", budget).price_list(), num_rows)
     plain = BUILDERS["noisygd"](jax.random.key(0))
-    whole = BaseRate(jnp.array([20.0]), jnp.log(jnp.float32(0.35)), jnp.float32(0.0))
-    protector = Stepwise(plain.scheduler, plain.projector, (whole,))
+    constant = BaseRate(jnp.array([20.0]), jnp.log(jnp.float32(0.35)), jnp.float32(0.0))
+    protector = Stepwise(plain.scheduler, plain.projector, (constant,))
     begun, _ = start(protector, model.init(num_features), part.private, setup, Simulation(jax.random.key(seed)))
     return float(mean_loss(begun.params, model, part.test))
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_more_budget_never_hurts_and_the_largest_reaches_the_non_private_model(table):
-    found = curve("universal", table)
-    assert math.isfinite(found.losses.sum())
-    assert found.rises == []
-    assert found.left < 0.02
-    assert found.excess_of_smallest < 2.0
+    measured = curve("universal", table)
+    assert math.isfinite(measured.losses.sum())
+    assert measured.rises == []
+    assert measured.share_left < 0.02
+    assert measured.excess_of_smallest < 2.0
 
 
 def test_many_classes_and_much_noise_do_not_send_a_fold_away_from_the_base_rate():
     """Nine classes at the smallest budget: with numbers of the line that had drifted in training, this fold ended a
     third of the gap above the base rate, with so large errors that `excess_of_smallest` hardly shows it."""
-    found = curve("control-universal-fold-2", "nine classes, rough", key=8)
-    above = found.losses[0].mean() - min(found.first, found.base_rate.mean())
-    assert above < 0.1 * (found.first - found.best)
+    measured = curve("control-universal-fold-2", "nine classes, rough", key=8)
+    above = measured.losses[0].mean() - min(measured.first, measured.base_rate.mean())
+    assert above < 0.1 * (measured.first - measured.best)
 
 
 def test_the_check_catches_a_protector_that_is_worse_than_no_training():
@@ -132,4 +132,4 @@ def test_the_check_catches_a_rise_and_not_its_noise():
     assert Curve(losses, 0.7, 0.2, losses[0]).rises == []
     losses[-1] = losses[-2] * 1.03
     assert Curve(losses, 0.7, 0.2, losses[0]).rises == [EPSILONS[-1]]
-    assert Curve(losses, 0.7, 0.2, losses[0]).left > 0.02
+    assert Curve(losses, 0.7, 0.2, losses[0]).share_left > 0.02

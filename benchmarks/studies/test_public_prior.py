@@ -1,4 +1,4 @@
-"""What public rows are worth to a filter, right ones and wrong ones."""
+"""Worth of public rows to a filter, right ones and wrong ones."""
 
 import dataclasses
 
@@ -19,11 +19,11 @@ def test_public_rows_help_where_noise_dominates_and_wrong_ones_are_corrected_whe
         protector = FILTER if public is None else WarmStart(FILTER)
         setup = setup_of(epsilon, 2000)
 
-        def one(key):
+        def excess(key):
             params = run(protector, LOGISTIC.init(D), rows_of(private), setup, key, public and rows_of(public))[0]
             return LOGISTIC.losses(params[None, :], *map(jnp.asarray, (TEST.x, TEST.y)))[0].mean()
 
-        return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), 8)))
+        return np.asarray(jax.jit(jax.vmap(excess))(jax.random.split(jax.random.key(1), 8)))
 
     helped, alone = end(table(200, 7), 0.02), end(None, 0.02)
     assert helped.mean() < alone.mean() - 0.05

@@ -34,14 +34,14 @@ BUDGET = Budget(0.5, 1e-6)
 
 
 def test_the_paper_protector_spends_its_ctcdp_budget_within_one_percent_without_a_cap():
-    found = checkpoint.load("paper-adult")
-    assert found.card["accountant"] == "ctcdp"
-    assert found.card["held_out"]["held_out_constraint_abs"] < 0.01
-    assert np.abs(found.card["held_out"]["held_out_constraint_per_budget"]).max() < 0.01
+    paper = checkpoint.load("paper-adult")
+    assert paper.card["accountant"] == "ctcdp"
+    assert paper.card["held_out"]["held_out_constraint_abs"] < 0.01
+    assert np.abs(paper.card["held_out"]["held_out_constraint_per_budget"]).max() < 0.01
     # Here on tasks from a table that it was not trained on.
     _, family = families("breast_cancer")
     batch = family.sample(jax.random.key(0), Logistic(), 16, 256, 20, (1.0, 8.0))
-    results = evaluate(found.protector, jax.random.key(1), batch, Logistic(), ByMu("ctcdp"))
+    results = evaluate(paper.protector, jax.random.key(1), batch, Logistic(), ByMu("ctcdp"))
     assert float(np.abs(results["constraint"]).mean()) < 0.01
 
 
@@ -51,11 +51,11 @@ def test_shipped_protectors_stay_within_budget_and_beat_guessing(name):
     x = generator.random((2000, 12)).astype(np.float32)
     y = ((x - 0.5) @ generator.normal(size=12) > 0.0).astype(np.float32)
     rows = Rows(x, y, np.ones(2000, np.float32))
-    found = lookup.resolve(name, BUDGET, "logistic")
-    setup = Setup.create(Logistic(), BUDGET.adjacency, found.filter(BUDGET).price_list(), 2000)
-    params, _, (first, later), _ = jax.jit(run)(found.protector, Logistic().init(12), rows, setup, jax.random.key(0))
+    method = lookup.resolve(name, BUDGET, "logistic")
+    setup = Setup.create(Logistic(), BUDGET.adjacency, method.filter(BUDGET).price_list(), 2000)
+    params, _, (first, later), _ = jax.jit(run)(method.protector, Logistic().init(12), rows, setup, jax.random.key(0))
     priced = trace_of(first, [later])
-    share = found.filter(BUDGET).spent(priced) / found.filter(BUDGET).limit
+    share = method.filter(BUDGET).spent(priced) / method.filter(BUDGET).limit
     assert 0.9 < share <= 1.0
     accuracy = float((Logistic().predict(params, x) == y).mean())
     assert accuracy > max(y.mean(), 1 - y.mean()) + 0.05
@@ -63,16 +63,16 @@ def test_shipped_protectors_stay_within_budget_and_beat_guessing(name):
 
 @pytest.mark.parametrize("name", QUADRATIC)
 def test_protectors_for_quadratic_problems_come_close_to_an_optimum_they_have_never_seen(name):
-    asked = {"num_rows": 2000, "avoid": ("quadratic",)}
-    found = lookup.resolve(name, BUDGET, "quadratic", **asked)
-    assert found.sources == ("random_quadratics",)
+    conditions = {"num_rows": 2000, "avoid": ("quadratic",)}
+    method = lookup.resolve(name, BUDGET, "quadratic", **conditions)
+    assert method.sources == ("random_quadratics",)
     with pytest.raises(InputError, match=r"made from|without random_quadratics"):
         lookup.resolve(name, BUDGET, "quadratic", num_rows=2000, avoid=("random_quadratics",))
     table, model = catalog.load("quadratic"), Quadratic()
     rows = Rows(table.x[:2000], table.y[:2000], np.ones(2000, np.float32))
-    filter = found.filter(BUDGET)
+    filter = method.filter(BUDGET)
     setup = Setup.create(model, BUDGET.adjacency, filter.price_list(), 2000)
-    params, _, (first, later), _ = jax.jit(run)(found.protector, model.init(10), rows, setup, jax.random.key(0))
+    params, _, (first, later), _ = jax.jit(run)(method.protector, model.init(10), rows, setup, jax.random.key(0))
     assert filter.spent(trace_of(first, [later])) <= filter.limit
     # Noise on the target leaves 0.005, and zero, where the run starts, has 1/6 more.
     assert float(mean_loss(params, model, rows)) < 0.005 + 0.1 / 6

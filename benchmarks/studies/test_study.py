@@ -15,10 +15,10 @@ SCRIPT = Path(__file__).resolve().parents[1] / "study.py"
 
 def test_the_study_writes_tables_figures_and_curves(tmp_path):
     words = ["--only", "breast_cancer_steps", "--seeds", "2", "--jobs", "2", "--out", str(tmp_path)]
-    done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "not run" not in done.stdout
-    assert "== all:" in done.stdout
+    process = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert "not run" not in process.stdout
+    assert "== all:" in process.stdout
     steps = tmp_path / "breast_cancer_steps"
     assert {"results.csv", "summary.md", "figure.png", "log.txt"} <= {path.name for path in steps.iterdir()}
     rows = results.read(steps / "results.csv")

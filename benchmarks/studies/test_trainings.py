@@ -24,10 +24,10 @@ def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, mo
 
 def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
     config = ALONG_DIRECTIONS.but(num_steps=4, unseen=(7, 9))
-    found = checkpoint.load(meta_train(config, tmp_path))
-    assert_same_directions(found.protector.purchase(PublicGeometry), directions_of(7, 9))
-    assert found.protector.purchase(Centering) is None
-    assert found.card["range"]["num_features"] == [64, 64]
+    trained = checkpoint.load(meta_train(config, tmp_path))
+    assert_same_directions(trained.protector.purchase(PublicGeometry), directions_of(7, 9))
+    assert trained.protector.purchase(Centering) is None
+    assert trained.card["range"]["num_features"] == [64, 64]
 
 
 def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_path):
@@ -44,8 +44,8 @@ def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_
     assert card["sources"] == ["breast_cancer", "synthetic:classes:3", "synthetic:numbers"]
     assert card["range"]["num_classes"] == [2, 3]
     gains = card["held_out"]["gains"]
-    assert list(gains["by_source"]) == [" ".join(one) for one in zip(sources, models, strict=True)]
-    assert gains["tasks"] == sum(one["tasks"] for one in gains["by_source"].values())
+    assert list(gains["by_source"]) == [" ".join(pair) for pair in zip(sources, models, strict=True)]
+    assert gains["tasks"] == sum(group["tasks"] for group in gains["by_source"].values())
     assert list(gains["by_model"]) == ["logistic", "softmax", "square"]
-    assert gains["tasks"] == sum(one["tasks"] for one in gains["by_model"].values())
+    assert gains["tasks"] == sum(group["tasks"] for group in gains["by_model"].values())
     assert resolve.like(str(path)) == config

@@ -45,7 +45,7 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
     batch = family.sample(jax.random.key(7), model, **tasks.arguments(4))
     planned = budgets.budgets_for(config.simulated, start, tasks.log_signal, "binary")
     resolved = {shape: Resolved(shape, model, planned, family, family)}
-    judge = jax.jit(lambda one: evaluate(one, jax.random.key(8), batch, model, planned))
+    judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(8), batch, model, planned))
     before = float(judge(start)["score"].mean())
     # With only eight tasks and without gradients, the search ends at unclipped gradients and small steps.
     descent, searched = trials(config).values()
@@ -68,10 +68,10 @@ def test_a_sampled_method_is_tuned_and_resolves_to_itself(tmp_path, monkeypatch)
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     assert all(np.isfinite(json.loads(line)["score"]) for line in lines)
     budget = Budget(0.5, 1e-6)
-    found = lookup.resolve("dpsgd:tuned", budget, "logistic", num_rows=500)
-    assert (found.accountant, found.protector.sampler, found.protector.num_steps) == ("rdp", Poisson(0.05), 6)
-    assert found.filter(budget).limit > 0
-    rates = found.protector.projector.hyperparameters["learning_rate"]
+    method = lookup.resolve("dpsgd:tuned", budget, "logistic", num_rows=500)
+    assert (method.accountant, method.protector.sampler, method.protector.num_steps) == ("rdp", Poisson(0.05), 6)
+    assert method.filter(budget).limit > 0
+    rates = method.protector.projector.hyperparameters["learning_rate"]
     assert rates.shape == (2,)
     assert float(rates[0]) != float(HAND_DESIGNED["dpsgd"](budget).projector.hyperparameters["learning_rate"][0])
 

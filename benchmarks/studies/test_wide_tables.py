@@ -18,7 +18,7 @@ def test_only_runs_on_wide_tables_change(tmp_path, monkeypatch):
     config = Addition.of("x", num_features=(6,), **WIDE, **small)
     start = checkpoint.load("control-universal-narrow")
     trained = checkpoint.load(str(meta_train(config, tmp_path / "out")))
-    before, after = (dict(jax.tree_util.tree_leaves_with_path(one.protector)) for one in (start, trained))
+    before, after = (dict(jax.tree_util.tree_leaves_with_path(saved.protector)) for saved in (start, trained))
     masks = dict(jax.tree_util.tree_leaves_with_path(of_wide_tables(start.protector)))
     for path, mask in masks.items():
         np.testing.assert_array_equal(np.where(mask, 0.0, after[path]), np.where(mask, 0.0, before[path]))

@@ -198,9 +198,9 @@ def tuned_name(method: str, model: str, aux: str) -> str:
     return f"{method}-tuned-{plain_name(model)}-{aux.replace(':', '-')}"
 
 
-def _tuned(asked: MethodName, model: Model, aux: str | None, avoid: Sequence[str]) -> str:
+def _tuned(method_name: MethodName, model: Model, aux: str | None, avoid: Sequence[str]) -> str:
     """Name of the matching checkpoint METHOD-tuned-MODEL-AUX."""
-    method = asked.base
+    method = method_name.base
     shipped = [name for name in names() if name.startswith(tuned_name(method, model.name, ""))]
     for name in shipped if aux is None else [tuned_name(method, model.name, aux)]:
         path = find(name)
@@ -208,7 +208,7 @@ def _tuned(asked: MethodName, model: Model, aux: str | None, avoid: Sequence[str
             return name
     wanted = ("" if aux is None else f" on {aux}") + (f" without {', '.join(avoid)}" if avoid else "")
     raise InputError(
-        f"there is no {str(asked)!r} for model {str(model)!r} tuned{wanted}; shipped are "
+        f"there is no {str(method_name)!r} for model {str(model)!r} tuned{wanted}; shipped are "
         f"{', '.join(shipped) or 'none'}: choose another method, or tune it with l2p meta-train --recipe tuned "
         f"--method {method}.{study_hint()}"
     )

@@ -119,12 +119,12 @@ def filter_for(
 
     def rehearse(price_list: PriceList) -> list[Answered]:
         setup = Setup.create(model, budget.adjacency, price_list, num_rows, kind)
-        return asked(named.protector, setup, num_features, public)
+        return granted_queries(named.protector, setup, num_features, public)
 
     return rehearsed(filter, rehearse)
 
 
-def asked(
+def granted_queries(
     protector: Protector,
     setup: Setup,
     num_features: int,

@@ -144,8 +144,8 @@ class Account:
         numbers = {"epsilon": self.epsilon, "steps": self.steps, "noise_multiplier": self.noise_multiplier}
         quantity = next(name for name, value in numbers.items() if value is None)
         stated = {name: value for name, value in numbers.items() if value is not None}
-        asked = {"delta": budget.delta, "adjacency": adjacency.value, "sampler": sampler.to_json()}
-        return {"what": quantity, **stated, **asked, "accountants": self._by_accountant(budget, sampler)}
+        setting = {"delta": budget.delta, "adjacency": adjacency.value, "sampler": sampler.to_json()}
+        return {"what": quantity, **stated, **setting, "accountants": self._by_accountant(budget, sampler)}
 
     def _by_accountant(self, budget: "Budget", sampler: "Sampler") -> list[dict[str, Any]]:
         from l2p.privacy.cap import planning

@@ -43,7 +43,7 @@ def print_plan(
 
     unit, target = declared.schema.unit, declared.schema.target
     warnings, model = budget.warnings(), declared.model
-    named = asked = named if num_rows is None else named.for_rows(num_rows)
+    named = requested = named if num_rows is None else named.for_rows(num_rows)
     if public is not None:
         public = checked_public(public, named, declared.num_features, model, model.known_kind(declared.kind))
     if num_rows is not None:
@@ -60,7 +60,7 @@ def print_plan(
             )
             warnings += more
     steps = f"in at most {named.protector.num_steps} steps" + (" of each of several runs" if chooses else "")
-    instead = "" if named.name == asked.name else f" in place of {asked.name}"
+    instead = "" if named.name == requested.name else f" in place of {requested.name}"
     print("Dry run: no cell of the table was read, and nothing was spent.")
     _say("protector", f"{named.name}{instead}, for {declared.model}, accountant {named.accountant}")
     _say("spends", f"epsilon {budget.epsilon:g} at delta {budget.delta:g} ({budget.adjacency}) at most, {steps}")

@@ -90,7 +90,7 @@ class MetaTrain:
         from meta_train.__main__ import main
 
         groups = (self.own_tables, self.recipe, self.tuned_method, self.card_or_file)
-        asked = {name: value for group in groups for name, value in dataclasses.asdict(group).items()}
+        options = {name: value for group in groups for name, value in dataclasses.asdict(group).items()}
         common = {"minutes": self.minutes, "show": self.show, "resume": self.resume}
-        main(self.out, **asked, **common, format=self.table_layout.format)
+        main(self.out, **options, **common, format=self.table_layout.format)
         return 0

@@ -74,12 +74,12 @@ def _plain_schema(path: Path, changed: int) -> Schema:
     """The schema in a file that was `changed` at this time."""
     del changed
     schema = Schema.read(path)
-    asked = {
+    declared = {
         "bounds that are bought with the budget": bool(schema.private_bounds),
         "a unit whose rows are protected together": schema.unit is not None,
         "weights of classes": schema.target.weights is not None,
     }
-    if more := [words for words, is_asked in asked.items() if is_asked]:
+    if more := [words for words, is_declared in declared.items() if is_declared]:
         raise InputError(
             f"the schema {path} declares {more[0]}, which only l2p apply and its estimators know: a comparison would "
             "show other numbers than a release has. Compare with a copy of the schema that leaves this out."
@@ -207,6 +207,6 @@ def _auxiliary(config: CompareConfig, variants: frozenset[str]) -> Auxiliary | N
     if PRETRAINED in variants:
         start = public_solution(model, rows)
         if model != model_of(config):
-            asked = f"model {model} on {config.aux} gives no start for {model_of(config)}"
-            start = f"{asked}; choose a set with as many classes."
+            reason = f"model {model} on {config.aux} gives no start for {model_of(config)}"
+            start = f"{reason}; choose a set with as many classes."
     return Auxiliary(start, public_geometry(rows) if PROJECTED in variants else None)

@@ -118,11 +118,11 @@ class ComparedMethod:
     def _bounded(
         self, protector: Protector, budget: Budget, model: Model, rows: Rows, kind: str | None
     ) -> PreparedMethod:
-        asked = NamedProtector(self.name, protector, self.accountant, range=self.range, control=self.control)
+        requested = NamedProtector(self.name, protector, self.accountant, range=self.range, control=self.control)
         num_features, num_rows = rows.x.shape[1], self.division.num_private(rows)
         # Where noise is fixed beforehand, it is planned for the public rows of the first seed.
         public = self.division(rows, 0).public if protector.needs_public else None
-        named, filter, setup, warnings = set_up(asked, budget, model, num_features, num_rows, public, kind)
+        named, filter, setup, warnings = set_up(requested, budget, model, num_features, num_rows, public, kind)
         return PreparedMethod(named.protector, setup, filter, " ".join(warnings))
 
     def _chosen(self, protector: Protector, budget: Budget, model: Model, rows: Rows) -> PreparedMethod:

@@ -141,9 +141,9 @@ class PublicPart:
         else:
             parts = [self.chosen(split(rows, seed).private, seed) for seed in range(_SEEDS)]  # pyrefly: ignore
             digest = hashlib.sha256(np.concatenate(parts).astype("<i8").tobytes()).hexdigest()
-        return {**self.asked(), "public_sha256": digest}
+        return {**self.stated(), "public_sha256": digest}
 
-    def asked(self) -> dict[str, Any]:
+    def stated(self) -> dict[str, Any]:
         """The part of `facts` that the options state."""
         return {
             "public_share": self.share,

@@ -112,7 +112,7 @@ def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.
     config = _with_methods(config)
     stored = cells.merge(folders, config.out)
     facts = next(iter(stored.values())).facts
-    for name, value in _asked(config, public_part(config)).items():
+    for name, value in _stated(config, public_part(config)).items():
         if facts.get(name) != value:
             raise InputError(
                 f"these cells are of a comparison with {name} {facts.get(name)!r}, not {value!r}; ask for theirs, or "
@@ -146,11 +146,11 @@ def _resume(
     return stored
 
 
-def _asked(config: CompareConfig, part: PublicPart | None) -> results.Row:
+def _stated(config: CompareConfig, part: PublicPart | None) -> results.Row:
     """The part of `cells.FACTS` and `cells.PUBLIC_FACTS` that the config, with its public part, states."""
-    asked = {name: getattr(config, name) for name in ("data", "delta", "adjacency", "accountant", "aux")}
-    public = dict.fromkeys(cells.PUBLIC_FACTS[:-1]) if part is None else part.asked()
-    return {"model": str(model_of(config)), **asked, **public}
+    stated = {name: getattr(config, name) for name in ("data", "delta", "adjacency", "accountant", "aux")}
+    public = dict.fromkeys(cells.PUBLIC_FACTS[:-1]) if part is None else part.stated()
+    return {"model": str(model_of(config)), **stated, **public}
 
 
 def _facts(config: CompareConfig, rows: Rows, part: PublicPart | None) -> results.Row:
@@ -158,10 +158,10 @@ def _facts(config: CompareConfig, rows: Rows, part: PublicPart | None) -> result
     except the methods."""
     table = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in (rows.x, rows.y, rows.mask)))
     digests = {"table_sha256": table.hexdigest(), "splits_sha256": splits_digest(len(rows.y))}
-    asked = _asked(config, part)
+    stated = _stated(config, part)
     if part is None:
-        return {name: asked[name] for name in asked if name in cells.FACTS} | digests | {"l2p": versions()["l2p"]}
-    return {**asked, **part.facts(rows), **digests, "l2p": versions()["l2p"]}
+        return {name: stated[name] for name in stated if name in cells.FACTS} | digests | {"l2p": versions()["l2p"]}
+    return {**stated, **part.facts(rows), **digests, "l2p": versions()["l2p"]}
 
 
 def _check(config: CompareConfig) -> None:
@@ -193,8 +193,8 @@ def curves(config: CompareConfig, epsilon: float) -> tuple[dict[str, np.ndarray]
             prepared = method.prepare(budget, model, rows, kind_of(config))
             start = method.starting_point(model, rows.x.shape[1])
             seeds = range(config.seeds)
-            asked = {"observe": mean_loss, "start": start, "divide": method.division}
-            outcome = simulate([prepared.protector], [prepared.setup], rows, seeds, **asked)
+            options = {"observe": mean_loss, "start": start, "divide": method.division}
+            outcome = simulate([prepared.protector], [prepared.setup], rows, seeds, **options)
             losses[method.name] = outcome.observations[:, 0]
             shares[method.name] = outcome.cost_per_step()[:, 0] / float(prepared.setup.cap)
     return losses, shares

@@ -43,9 +43,9 @@ def scored_runs(
             if plans:
                 outcome = private_choice.choose(plans, rows, seeds, start, method.division)
             else:
-                asked = {"start": start, "divide": method.division}
+                options = {"start": start, "divide": method.division}
                 outcome = simulate(
-                    [entry.protector for entry in run], [entry.setup for entry in run], rows, seeds, **asked
+                    [entry.protector for entry in run], [entry.setup for entry in run], rows, seeds, **options
                 )
         except InputError as error:
             scored += [_row(config, method, budget, seed, {}, str(error)) for budget in group for seed in seeds]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 
 from l2p.checkpoints.named import NamedProtector
-from l2p.checkpoints.set_up import Kind, asked, kinds_asked, set_up
+from l2p.checkpoints.set_up import Kind, granted_queries, kinds_asked, set_up
 from l2p.models import Model, find_model
 from l2p.oracle.setup import Setup
 from l2p.privacy.cap.envelope import EnvelopeFilter
@@ -133,7 +133,7 @@ def _other_noise(
     if isinstance(filter, EnvelopeFilter):
         same = _alike(decode_events(card.envelope or []), filter.envelope, ENVELOPE_TOLERANCE)
     else:
-        trace = asked(ran.protector, setup, card.num_features)
+        trace = granted_queries(ran.protector, setup, card.num_features)
         same = _alike(card.answered()[num_purchased:], trace, TOLERANCE)
     if not same:
         return [f"holds other noise than {ran.name} adds at this budget and size, on any table"], False
@@ -163,7 +163,9 @@ def _other_bounds(card: Card, protector: Protector, setup: Setup) -> str | None:
 
     They depend on no answer if they are the same whatever is answered: here with three noises, on null rows and others.
     """
-    traces = [asked(protector, setup, card.num_features, seed=seed, value=value) for seed, value in _REHEARSALS]
+    traces = [
+        granted_queries(protector, setup, card.num_features, seed=seed, value=value) for seed, value in _REHEARSALS
+    ]
     for kind in card.mechanisms:
         ranges = [_ends([row.clip_norm for row in trace if row.query == kind["query"]]) for trace in traces]
         if any(ends is None or not _close(ends, ranges[0]) for ends in ranges):

@@ -26,7 +26,7 @@ SHOWN_ROWS, SHOWN_DELTA, SHOWN_EPSILON = 10_000, 1e-6, 1.0
 
 
 def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
-    """What a trained protector gained over its start by its card, in lines for people; none if that was not asked."""
+    """Lines for people on the gain of a trained protector over its start, by its card; none if it states none."""
     trained = checkpoint.load(path)
     gains = trained.card["held_out"].get("gains")
     before = config.start.warm_start

@@ -274,7 +274,7 @@ class Evaluator:
 
 
 def stand_in(warm_start: str | None, rows: int) -> tuple[Control, Protector] | None:
-    """What runs in place of the checkpoint that training starts from, in some bands, when that is deployed.
+    """The control that runs in place of the checkpoint that training starts from, in some bands, when that is deployed.
 
     Args:
       warm_start: the checkpoint, or None.

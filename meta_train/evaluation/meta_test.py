@@ -186,7 +186,10 @@ def _figures(
         sizes = {"num_features": shape.num_features, "num_classes": tasks.drawn_classes(shape)}
         sizes |= {"directions": tasks.directions, "num_tasks": count, "num_rows": num_rows, "seed": seed}
         drawn.append((model, draw(shape.source, model, **sizes)))
-    trivial, optimum = (np.concatenate([getattr(one, name) for _, one in drawn]) for name in ("trivial", "optimum"))
+    trivial, optimum = (
+        np.concatenate([getattr(tasks_of_shape, name) for _, tasks_of_shape in drawn])
+        for name in ("trivial", "optimum")
+    )
     if not trivial.size:
         raise InputError(
             f"no task drawn from {', '.join(sources)} has anything to learn; draw more tasks, or more rows."
@@ -197,9 +200,9 @@ def _figures(
 
     def band(lowest: float, highest: float) -> dict[str, Any]:
         parts = []
-        for model, one in drawn:
-            signal = _spread(lowest, highest, one.trivial.size)
-            parts.append(accuracies(protector, model, budgets, one, signal, seed))
+        for model, tasks_of_shape in drawn:
+            signal = _spread(lowest, highest, tasks_of_shape.trivial.size)
+            parts.append(accuracies(protector, model, budgets, tasks_of_shape, signal, seed))
         accuracy = np.concatenate(parts)
         gain = accuracy - trivial
         return {
@@ -214,7 +217,7 @@ def _figures(
     return {
         "data": ", ".join(sources),
         "seed": seed,
-        "num_features": [one.train.x.shape[-1] for _, one in drawn],
+        "num_features": [tasks_of_shape.train.x.shape[-1] for _, tasks_of_shape in drawn],
         "train_rows": num_rows,
         "least_gain": MIN_GAIN,
         "tasks": trivial.size,

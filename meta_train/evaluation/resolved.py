@@ -1,4 +1,4 @@
-"""What the names in a config stand for, looked up once for every shape of its tasks."""
+"""Models, budgets and families that a config names, looked up once for every shape of its tasks."""
 
 import dataclasses
 
@@ -35,9 +35,9 @@ def resolve(tasks: Tasks, simulated: Simulated, start: Protector) -> dict[Shape,
     Raises:
       InputError: a model does not fit the targets of its source, or the accountant the protector.
     """
-    family_of, found = tasks.open(), {}
+    family_of, by_shape = tasks.open(), {}
     for shape, budgets in budgets_of_shapes(simulated, tasks, start).items():
         classes = tasks.drawn_classes(shape)
         train, held_out = (family.with_num_classes(classes) for family in family_of(shape))
-        found[shape] = Resolved(shape, tasks.find_model(shape), budgets, train, held_out)
-    return found
+        by_shape[shape] = Resolved(shape, tasks.find_model(shape), budgets, train, held_out)
+    return by_shape

@@ -79,8 +79,8 @@ def constants_of(config: OwnTables) -> OwnConstants | None:
     protector = on_card(checkpoint.load(name).card).start.protector
     if protector == config.start.protector:
         return None
-    asked = {"protector": protector, "warm_start": name}
-    return OwnConstants.from_flat({**config.common(OwnConstants), **asked})
+    fields = {"protector": protector, "warm_start": name}
+    return OwnConstants.from_flat({**config.common(OwnConstants), **fields})
 
 
 def _shipped(start: str) -> tuple[str, Plain | EveryModel]:

@@ -1,4 +1,4 @@
-"""Errors that keep something back keep it back whole: nothing that led to them hangs on them."""
+"""Errors that withhold what led to them hold no reference to it."""
 
 import json
 
@@ -50,7 +50,7 @@ def chained_implicitly(context):
             raise InputError("a cell is no number.")  # noqa: B904
 
 
-def given(folder, name, text):
+def file_with(folder, name, text):
     (folder / name).write_text(text)
     return folder / name
 
@@ -68,11 +68,11 @@ DOORS = {
     "a refusal while another is handled": lambda _: chained_implicitly(withheld("reading")),
     "the end of a run": lambda _: replaced(ending_run()),
     "scikit-learn": lambda _: within_message(unquoted(), f"could not convert string to float: '{WORD}'"),
-    "a raw table": lambda folder: read_rows(given(folder, "t.csv", f'age,back\n"{WORD},no\n'), WARD),
-    "Parquet": lambda folder: open_table(given(folder, "t.parquet", WORD)),
+    "a raw table": lambda folder: read_rows(file_with(folder, "t.csv", f'age,back\n"{WORD},no\n'), WARD),
+    "Parquet": lambda folder: open_table(file_with(folder, "t.parquet", WORD)),
     "DuckDB": from_duckdb,
     "units": lambda _: FirstRows(Unit("id", 1)).keep(np.array([float(NUMBER) * 1e30]), np.ones(1, bool)),
-    "a table for a schema": lambda folder: Schema.read(given(folder, "s.json", f"age\n{WORD}\n")),
+    "a table for a schema": lambda folder: Schema.read(file_with(folder, "s.json", f"age\n{WORD}\n")),
 }
 
 

@@ -26,11 +26,11 @@ def make(index):
 @pytest.mark.slow
 def test_jit_never_takes_one_class_for_another():
     """Registered with `jax.tree_util.register_dataclass`, some of these get another's answer (jaxlib 0.10.2)."""
-    answer = jax.jit(lambda made: made.answer())
-    made = [make(index)(jnp.float32(0.5), 3) for index in range(64)]
-    assert [float(answer(one)) for one in made] == [index + 0.5 for index in range(64)]
-    structures = [jax.tree.structure(one) for one in made]
-    assert all(one != other for one, other in itertools.combinations(structures, 2))
+    answer = jax.jit(lambda instance: instance.answer())
+    structs = [make(index)(jnp.float32(0.5), 3) for index in range(64)]
+    assert [float(answer(instance)) for instance in structs] == [index + 0.5 for index in range(64)]
+    structures = [jax.tree.structure(instance) for instance in structs]
+    assert all(first != second for first, second in itertools.combinations(structures, 2))
 
 
 def test_structures_agree_where_class_and_static_fields_do():
@@ -40,7 +40,7 @@ def test_structures_agree_where_class_and_static_fields_do():
     assert hash(structure) == hash(jax.tree.structure(kind(jnp.float32(2.0), 3)))
     assert structure != jax.tree.structure(kind(jnp.float32(0.5), 4))
     traces = []
-    trace = jax.jit(lambda made: traces.append(made.size) or made.value)
+    trace = jax.jit(lambda instance: traces.append(instance.size) or instance.value)
     for value, size in ((1.0, 3), (2.0, 3), (2.0, 4)):
         assert float(trace(kind(jnp.float32(value), size))) == value
     assert traces == [3, 4]
@@ -61,4 +61,4 @@ def test_queries_with_the_same_fields_are_told_apart():
     twins = (queries.FeatureSum, queries.SecondMoment, queries.CrossMoment)
     structures = [jax.tree.structure(kind(3, jnp.float32(0.9), jnp.float32(1.7))) for kind in twins]
     assert len(set(structures)) == len(twins)
-    assert all(one != other for one, other in itertools.combinations(structures, 2))
+    assert all(first != second for first, second in itertools.combinations(structures, 2))

@@ -1,4 +1,4 @@
-"""Which checkpoint stands for a protector on data that it was made from: the one whose card does not list them."""
+"""Choice of the fold that stands for a protector on data that it was made from: its card does not list them."""
 
 import dataclasses
 
@@ -32,8 +32,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def resolved(name, data):
-    found = lookup.resolve(name, BUDGET, "logistic", avoid=(data,))
-    return found.name, found.sha256
+    method = lookup.resolve(name, BUDGET, "logistic", avoid=(data,))
+    return method.name, method.sha256
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_what_is_named_exactly_is_still_refused_on_its_sources(folder):
 
 
 def test_a_run_that_is_not_scored_takes_the_whole_one(folder):
-    found = lookup.resolve("whole", BUDGET, "logistic")
-    assert (found.sha256, found.hold_out) == (checkpoint.digest("whole"), None)
+    method = lookup.resolve("whole", BUDGET, "logistic")
+    assert (method.sha256, method.hold_out) == (checkpoint.digest("whole"), None)
 
 
 def test_a_fold_has_the_control_that_its_card_names(folder):
@@ -97,28 +97,28 @@ def test_a_fold_has_the_control_that_its_card_names(folder):
     warm = {"warm_start_arrays_sha256": checkpoint.load("control-whole-fold-1").arrays_sha256}
     config = {"warm_start": "control-whole-fold-1"}
     write_checkpoint(folder, "whole-fold-1", sources=without("adult"), config=config, **warm)
-    found = lookup.resolve("whole", BUDGET, "logistic", avoid=("adult",))
-    assert found.control == control_of(checkpoint.load("whole-fold-1").card)
-    assert named.stand_in(found).sha256 == checkpoint.digest("control-whole-fold-1")
+    method = lookup.resolve("whole", BUDGET, "logistic", avoid=("adult",))
+    assert method.control == control_of(checkpoint.load("whole-fold-1").card)
+    assert named.stand_in(method).sha256 == checkpoint.digest("control-whole-fold-1")
     # Asked for by its name, the control is that fold as well.
     assert resolved("control-whole", "adult")[1] == checkpoint.digest("control-whole-fold-1")
 
 
 def test_variants_and_rates_of_a_fold_keep_what_it_is(folder):
     protector = dataclasses.replace(BUILDERS["control"](jax.random.key(0)), sampler=Poisson(0.05))
-    asked = {"range": {"sampling_rate": [0.02, 0.2]}}
+    card = {"range": {"sampling_rate": [0.02, 0.2]}}
     for name, sources in (("batches", SETS), ("batches-fold-1", without("adult"))):
-        write_checkpoint(folder, name, protector, sources=sources, **asked)
+        write_checkpoint(folder, name, protector, sources=sources, **card)
     for name in ("batches", "batches@0.02", "batches:pretrained"):
-        found = lookup.resolve(name, BUDGET, "logistic", avoid=("adult",))
-        assert (found.name, found.hold_out) == (name, HoldOut("batches-fold-1", ("adult",)))
+        method = lookup.resolve(name, BUDGET, "logistic", avoid=("adult",))
+        assert (method.name, method.hold_out) == (name, HoldOut("batches-fold-1", ("adult",)))
 
 
 def test_the_shipped_hold_outs_are_found_by_their_protectors_name():
     folds = {"adult": 1, "california": 1, "ipums_br": 2, "digits:odd": 2, "breast_cancer": 3, "openml:nursery": 3}
     for name in ("universal", "control-universal"):
         held = {data: hold_out(name, [data]) for data in folds}
-        assert {data: one and one.name for data, one in held.items()} == {
+        assert {data: fold and fold.name for data, fold in held.items()} == {
             data: fold_name(name, number) for data, number in folds.items()
         }
     for data in ("adult", "ipums_br", "mnist:3,5", "digits:odd", "breast_cancer"):

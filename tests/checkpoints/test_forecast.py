@@ -54,7 +54,7 @@ def put(folder, name, **card):
 
 
 def forecasts(*args):
-    return {one.name: one for one in plan(*args).forecasts}
+    return {forecast.name: forecast for forecast in plan(*args).forecasts}
 
 
 def rows_at(signal, accountant="gdp", budget=BUDGET):
@@ -71,10 +71,10 @@ def test_log_signal_is_the_one_that_a_run_sees(accountant, adjacency):
 
 
 def test_the_forecast_is_the_curve_at_log_mu_n(folder):
-    found = forecasts(rows_at(5.0), 20, BUDGET)["universal"]
-    assert found.log_signal == pytest.approx(5.0, abs=1e-4)
-    assert found.noise == pytest.approx(math.exp(-found.log_signal))
-    assert found.share == pytest.approx((0.5, 0.7, 0.85), abs=1e-4)
+    forecast = forecasts(rows_at(5.0), 20, BUDGET)["universal"]
+    assert forecast.log_signal == pytest.approx(5.0, abs=1e-4)
+    assert forecast.noise == pytest.approx(math.exp(-forecast.log_signal))
+    assert forecast.share == pytest.approx((0.5, 0.7, 0.85), abs=1e-4)
     assert forecasts(rows_at(9.0), 20, BUDGET)["universal"].share == (0.8, 0.9, 1.0)
     assert forecasts(rows_at(0.5), 20, BUDGET)["universal"].share == (0.0, 0.1, 0.3)
 
@@ -82,14 +82,14 @@ def test_the_forecast_is_the_curve_at_log_mu_n(folder):
 def test_uneven_and_many_classes_cost_as_much_as_fewer_rows():
     even = plan(3_000, 20, BUDGET, majority=0.5).forecasts[0]
     for options in ({"majority": 0.95}, {"model": "softmax", "classes": 7, "majority": 0.2}):
-        found = plan(3_000, 20, BUDGET, **options).forecasts[0]
+        forecast = plan(3_000, 20, BUDGET, **options).forecasts[0]
         cost = measured().curve.cost(options.get("classes", 2), options["majority"])
         assert cost > 0.5
         fewer = plan(round(3_000 * math.exp(-cost)), 20, BUDGET, majority=0.5).forecasts[0]
-        assert found.share == pytest.approx(fewer.share, abs=2e-3)
-        assert found.share[1] < even.share[1] - 0.1
-        assert found.least_epsilon > even.least_epsilon
-        assert found.least_rows == pytest.approx(math.exp(cost) * even.least_rows, rel=1e-2)
+        assert forecast.share == pytest.approx(fewer.share, abs=2e-3)
+        assert forecast.share[1] < even.share[1] - 0.1
+        assert forecast.least_epsilon > even.least_epsilon
+        assert forecast.least_rows == pytest.approx(math.exp(cost) * even.least_rows, rel=1e-2)
 
 
 def test_an_uneven_table_is_promised_little():
@@ -100,13 +100,16 @@ def test_an_uneven_table_is_promised_little():
 
 
 def test_what_runs_in_its_place_and_what_is_made_from_it_are_foretold_alike_and_others_are_not():
-    found = forecasts(30_000, 50, BUDGET)
-    assert found["universal"].share == found["control-universal"].share
-    assert {name for name, one in found.items() if one.share is not None} == {"universal", "control-universal"}
+    by_name = forecasts(30_000, 50, BUDGET)
+    assert by_name["universal"].share == by_name["control-universal"].share
+    assert {name for name, forecast in by_name.items() if forecast.share is not None} == {
+        "universal",
+        "control-universal",
+    }
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrase"),
     [
         ({"majority": 0.4}, "the commonest of 2 classes has at least 1/2"),
         ({"majority": 1.0}, "fewer than all"),
@@ -114,8 +117,8 @@ def test_what_runs_in_its_place_and_what_is_made_from_it_are_foretold_alike_and_
         ({"majority": 0.9, "model": "square"}, "no number of classes is given"),
     ],
 )
-def test_a_share_that_no_commonest_class_has_is_refused(options, said):
-    with pytest.raises(InputError, match=said):
+def test_a_share_that_no_commonest_class_has_is_refused(options, phrase):
+    with pytest.raises(InputError, match=phrase):
         plan(3_000, 20, BUDGET, **options)
 
 
@@ -124,22 +127,22 @@ def test_more_rows_and_more_epsilon_are_never_worse(folder):
     by_epsilon = [
         forecasts(20_000, 20, Budget(epsilon, 1e-6))["universal"] for epsilon in (0.001, 0.01, 0.05, 0.1, 0.4)
     ]
-    for found in (by_rows, by_epsilon):
-        assert all(a.log_signal < b.log_signal for a, b in itertools.pairwise(found))
-        values = np.array([one.share for one in found])
+    for ordered in (by_rows, by_epsilon):
+        assert all(a.log_signal < b.log_signal for a, b in itertools.pairwise(ordered))
+        values = np.array([forecast.share for forecast in ordered])
         assert (np.diff(values, axis=0) >= 0).all()
         assert values[-1, 1] > values[0, 1]
-    epsilons = np.array([one.least_epsilon for one in by_rows])
+    epsilons = np.array([forecast.least_epsilon for forecast in by_rows])
     assert (np.diff(epsilons) < 0).all()
-    assert (np.diff([one.least_rows for one in by_epsilon]) < 0).all()
+    assert (np.diff([forecast.least_rows for forecast in by_epsilon]) < 0).all()
 
 
 def test_the_smallest_epsilon_is_where_nine_of_ten_runs_beat_the_constant(folder):
     least = forecasts(20_000, 20, BUDGET)["universal"].least_epsilon
     for epsilon, holds in ((least * 1.001, True), (least * 0.999, False)):
-        found = forecasts(20_000, 20, Budget(epsilon, 1e-6))["universal"]
-        assert (found.share[0] >= BEATS) == holds
-        assert any("is too little" in said for said in plan(20_000, 20, Budget(epsilon, 1e-6)).warnings) != holds
+        forecast = forecasts(20_000, 20, Budget(epsilon, 1e-6))["universal"]
+        assert (forecast.share[0] >= BEATS) == holds
+        assert any("is too little" in warning for warning in plan(20_000, 20, Budget(epsilon, 1e-6)).warnings) != holds
     rows = forecasts(1_000, 20, BUDGET)["universal"].least_rows
     assert [forecasts(n, 20, BUDGET)["universal"].share[0] >= BEATS for n in (rows, rows - 1)] == [True, False]
 
@@ -147,9 +150,9 @@ def test_the_smallest_epsilon_is_where_nine_of_ten_runs_beat_the_constant(folder
 def test_a_curve_that_never_beats_the_constant_has_no_least_epsilon(folder, monkeypatch):
     never = dataclasses.replace(CURVE, low=(-0.5, -0.2, 0.0))
     monkeypatch.setattr(plan_module, "measured", lambda: Measured(never, 1, 1.0))
-    found = plan(20_000, 20, BUDGET)
-    assert (found.forecasts[0].least_epsilon, found.forecasts[0].least_rows) == (None, None)
-    assert "no better than the best constant prediction." in found.warnings[-1]
+    planned = plan(20_000, 20, BUDGET)
+    assert (planned.forecasts[0].least_epsilon, planned.forecasts[0].least_rows) == (None, None)
+    assert "no better than the best constant prediction." in planned.warnings[-1]
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
@@ -169,21 +172,21 @@ def test_targets_out_of_reach_have_no_epsilon_and_no_rows():
 @pytest.mark.parametrize("classes", [None, 2, 7])
 def test_what_is_recommended_is_the_default_of_apply_and_trains_the_model(model, classes):
     try:
-        found = plan(20_000, 20, BUDGET, model, classes)
+        planned = plan(20_000, 20, BUDGET, model, classes)
     except InputError as error:
         assert "tells 2 classes apart, not 7" in str(error) or "have no classes" in str(error)  # noqa: PT017
         return
-    assert found.recommended == default_protector(model) == found.forecasts[0].name
+    assert planned.recommended == default_protector(model) == planned.forecasts[0].name
     named = f"{model}:{classes or 3}" if model == "softmax" else model
-    assert admit(found.recommended, BUDGET, find_model(named)).for_rows(20_000).name == found.recommended
-    assert not any("-no-" in one.name for one in found.forecasts)
+    assert admit(planned.recommended, BUDGET, find_model(named)).for_rows(20_000).name == planned.recommended
+    assert not any("-no-" in forecast.name for forecast in planned.forecasts)
 
 
 def test_too_little_signal_is_warned_of_with_what_would_help(folder):
-    found = plan(rows_at(0.5), 20, BUDGET)
-    outside, little = found.warnings
+    planned = plan(rows_at(0.5), 20, BUDGET)
+    outside, little = planned.warnings
     assert "is below the protector's range: at least epsilon" in outside
-    first = found.forecasts[0]
+    first = planned.forecasts[0]
     assert f"it takes epsilon {rounded(first.least_epsilon, up=True)}, or {first.least_rows:,} rows" in little
     helped = Budget(float(rounded(first.least_epsilon, up=True)), 1e-6)
     assert plan(rows_at(0.5), 20, helped).warnings == tuple(helped.warnings())
@@ -191,33 +194,35 @@ def test_too_little_signal_is_warned_of_with_what_would_help(folder):
 
 
 def test_more_signal_than_was_measured_says_what_is_enough(folder):
-    found = plan(300_000, 20, Budget(2.0, 1e-6))
-    assert all("is above the protector's range: at most" in one.warnings[0] for one in found.forecasts)
-    assert found.forecasts[0].share == (0.8, 0.9, 1.0)
-    enough = float(rounded(found.forecasts[0].most_epsilon, up=False))
-    assert f"at most epsilon {enough:g} on so many rows" in found.warnings[0]
+    planned = plan(300_000, 20, Budget(2.0, 1e-6))
+    assert all("is above the protector's range: at most" in forecast.warnings[0] for forecast in planned.forecasts)
+    assert planned.forecasts[0].share == (0.8, 0.9, 1.0)
+    enough = float(rounded(planned.forecasts[0].most_epsilon, up=False))
+    assert f"at most epsilon {enough:g} on so many rows" in planned.warnings[0]
     assert plan(300_000, 20, Budget(enough, 1e-6)).warnings == ()
 
 
 def test_rows_in_a_warning_are_where_the_range_ends(folder):
-    (said,) = plan(300_000, 20, Budget(2.0, 1e-6)).forecasts[0].warnings
-    rows = int(re.search(r"or ([\d,]+) rows", said)[1].replace(",", ""))
+    (warning,) = plan(300_000, 20, Budget(2.0, 1e-6)).forecasts[0].warnings
+    rows = int(re.search(r"or ([\d,]+) rows", warning)[1].replace(",", ""))
     assert plan(rows, 20, Budget(2.0, 1e-6)).forecasts[0].warnings == ()
     assert plan(rows + 2, 20, Budget(2.0, 1e-6)).forecasts[0].warnings != ()
 
 
 def test_a_large_epsilon_is_warned_of_and_one_of_ten_is_not(folder):
     for epsilon, warned in ((10.0, False), (10.1, True), (1000.0, True)):
-        assert any("is above 10, which" in said for said in plan(50, 20, Budget(epsilon, 1e-6)).warnings) is warned
+        assert (
+            any("is above 10, which" in warning for warning in plan(50, 20, Budget(epsilon, 1e-6)).warnings) is warned
+        )
 
 
 @pytest.mark.parametrize("features", [7, 105])
 def test_features_outside_the_trained_range_are_warned_of(folder, features):
-    found = plan(rows_at(7.0), features, BUDGET)
+    planned = plan(rows_at(7.0), features, BUDGET)
     wanted = f"{features} features are outside the protector's range, 8 to 104"
-    assert all(wanted in one.warnings[0] for one in found.forecasts)
-    assert wanted in found.warnings[0]
-    assert all(not one.in_range for one in found.forecasts)
+    assert all(wanted in forecast.warnings[0] for forecast in planned.forecasts)
+    assert wanted in planned.warnings[0]
+    assert all(not forecast.in_range for forecast in planned.forecasts)
 
 
 def test_where_its_control_would_run_a_plan_says_so(folder):
@@ -226,24 +231,26 @@ def test_where_its_control_would_run_a_plan_says_so(folder):
     control["warm_start_arrays_sha256"] = checkpoint.load("control-good").arrays_sha256
     put(folder, "networks", **control)
 
-    def said(features):
-        (found,) = [one for one in plan(20_000, features, BUDGET).forecasts if one.name == "networks"]
-        return any("control-good would run instead" in warning for warning in found.warnings)
+    def warned(features):
+        (forecast,) = [
+            candidate for candidate in plan(20_000, features, BUDGET).forecasts if candidate.name == "networks"
+        ]
+        return any("control-good would run instead" in warning for warning in forecast.warnings)
 
-    assert not said(20)
-    assert said(120)
+    assert not warned(20)
+    assert warned(120)
 
 
 def test_of_what_was_not_measured_nothing_is_promised(folder):
     put(folder, "fresh")
-    found = plan(20_000, 20, BUDGET, protector="fresh")
-    assert found.warnings == ()
-    assert (found.forecasts[0].share, found.forecasts[0].least_epsilon) == (None, None)
+    planned = plan(20_000, 20, BUDGET, protector="fresh")
+    assert planned.warnings == ()
+    assert (planned.forecasts[0].share, planned.forecasts[0].least_epsilon) == (None, None)
 
 
 def test_protectors_for_other_models_are_left_out(folder):
     put(folder, "other", models=["mlp"])
-    assert {one.name for one in plan(20_000, 20, BUDGET).forecasts} == {"good", "universal"}
+    assert {forecast.name for forecast in plan(20_000, 20, BUDGET).forecasts} == {"good", "universal"}
 
 
 @pytest.mark.parametrize(
@@ -270,15 +277,15 @@ def test_bad_input_is_refused_in_a_sentence(change, phrase, capsys):
 def test_the_command_prints_json_and_a_table(folder, capsys):
     put(folder, "fresh")
     assert PlanCommand(20_000, 20, 0.1, 1e-6, json=True).run() == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["recommended"] == "universal"
-    assert found["budget"] == {"epsilon": 0.1, "delta": 1e-6, "adjacency": "zero_out"}
-    measured = {one["name"]: one["share"] is not None for one in found["forecasts"]}
+    report = json.loads(capsys.readouterr().out)
+    assert report["recommended"] == "universal"
+    assert report["budget"] == {"epsilon": 0.1, "delta": 1e-6, "adjacency": "zero_out"}
+    measured = {forecast["name"]: forecast["share"] is not None for forecast in report["forecasts"]}
     assert measured == {"universal": True, "fresh": False, "good": False}
     assert PlanCommand(20_000, 20, 0.1, 1e-6, all=True).run() == 0
     printed = " ".join(capsys.readouterr().out.split())
-    for said in (*found["notes"], "measured"):
-        assert said in printed
+    for phrase in (*report["notes"], "measured"):
+        assert phrase in printed
 
 
 @pytest.mark.parametrize("model", NAMES)
@@ -306,7 +313,7 @@ def test_the_shipped_forecast_is_sane_and_held_on_tables_that_it_was_not_made_fr
 
 def test_without_a_share_the_range_covers_even_and_uneven_classes():
     plans = [plan(3_000, 20, BUDGET, majority=majority).forecasts[0] for majority in (0.95, 0.75, 0.5, None)]
-    uneven, middle, even, either = (one.share for one in plans)
+    uneven, middle, even, either = (forecast.share for forecast in plans)
     assert either == (uneven[0], middle[1], even[2])
     assert plans[3].least_epsilon == plans[0].least_epsilon
     assert plan(3_000, 20, BUDGET, "square").forecasts[0].share == even  # numbers have no commonest class
@@ -314,25 +321,25 @@ def test_without_a_share_the_range_covers_even_and_uneven_classes():
 
 def test_shipped_protectors_are_planned_for(capsys):
     assert PlanCommand(30_000, 100, 0.1, 1e-6, json=True).run() == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {one["name"] for one in found["forecasts"]} == LOGISTIC
-    assert found["recommended"] in LOGISTIC
-    assert found["forecasts"][0]["least_epsilon"] < 0.15
-    assert {one["name"] for one in found["forecasts"] if one["in_range"]} == LOGISTIC
+    report = json.loads(capsys.readouterr().out)
+    assert {forecast["name"] for forecast in report["forecasts"]} == LOGISTIC
+    assert report["recommended"] in LOGISTIC
+    assert report["forecasts"][0]["least_epsilon"] < 0.15
+    assert {forecast["name"] for forecast in report["forecasts"] if forecast["in_range"]} == LOGISTIC
     # A protector that leaves a set out is for scores on that set; elsewhere it is worse than the full one.
     assert not any("-no-" in name for name in LOGISTIC)
 
 
 def test_what_only_studies_need_is_not_planned_with():
-    found = plan(8000, 10, BUDGET, "quadratic")
+    planned = plan(8000, 10, BUDGET, "quadratic")
     assert ["quadratic"] in MODELS.values()
-    assert [one.name for one in found.forecasts] == ["noisygd"]
+    assert [forecast.name for forecast in planned.forecasts] == ["noisygd"]
 
 
 @pytest.mark.slow
 def test_the_shipped_forecast_is_what_the_committed_runs_give():
     runs = benchmark.measured()
-    assert len({benchmark.set_of(one) for one in runs}) == measured().tables
+    assert len({benchmark.set_of(cell) for cell in runs}) == measured().tables
     calibrated, shipped = benchmark.calibrated(runs), measured().curve
     assert (calibrated.many, calibrated.uneven) == pytest.approx((shipped.many, shipped.uneven), abs=0.02)
     for line in ("low", "median", "high"):
@@ -351,4 +358,4 @@ def test_a_calibration_finds_what_uneven_classes_cost_and_ranges_that_hold_eight
             runs.append(benchmark.Runs(f"made-up-{number}", "logistic", table, signal, shares))
     curve = benchmark.calibrated(runs[:200])
     assert curve.uneven == pytest.approx(1.2, abs=0.2)
-    assert np.mean([benchmark.inside(curve, one)[0].mean() for one in runs[200:]]) == pytest.approx(0.8, abs=0.08)
+    assert np.mean([benchmark.inside(curve, cell)[0].mean() for cell in runs[200:]]) == pytest.approx(0.8, abs=0.08)

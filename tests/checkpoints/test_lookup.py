@@ -1,4 +1,4 @@
-"""What a name resolves to: the method or checkpoint, its accountant and sources, and the refusals."""
+"""Resolution of names: the method or checkpoint, its accountant and sources, and the refusals."""
 
 import dataclasses
 
@@ -24,24 +24,24 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_hand_designed_names_resolve_without_files(folder):
-    found = lookup.resolve("agd", BUDGET, "logistic")
-    assert isinstance(found.protector, AGD)
-    assert (found.accountant, found.sources, found.sha256, found.range) == ("rdp", (), None, None)
+    method = lookup.resolve("agd", BUDGET, "logistic")
+    assert isinstance(method.protector, AGD)
+    assert (method.accountant, method.sources, method.sha256, method.range) == ("rdp", (), None, None)
 
 
 def test_agd_sets_its_shares_in_the_unit_of_the_accountant_asked_for(folder):
-    found = lookup.resolve("agd", BUDGET, "logistic", accountant="ctcdp")
-    assert found.accountant == "ctcdp"
-    chex.assert_trees_all_equal(found.protector, HAND_DESIGNED["agd"](BUDGET, accountant="ctcdp"))
+    method = lookup.resolve("agd", BUDGET, "logistic", accountant="ctcdp")
+    assert method.accountant == "ctcdp"
+    chex.assert_trees_all_equal(method.protector, HAND_DESIGNED["agd"](BUDGET, accountant="ctcdp"))
 
 
 def test_a_checkpoint_resolves_with_what_its_card_says(folder):
     path = write_checkpoint(folder, "paper", BUILDERS["paper"](jax.random.key(0)), accountant="ctcdp")
     for name in ("paper", str(path)):
-        found = lookup.resolve(name, BUDGET, "logistic")
-        assert (found.name, found.accountant, found.sources) == (name, "ctcdp", ("adult",))
-        assert found.range == CARD["range"]
-        assert found.sha256 == checkpoint.load(path).sha256
+        method = lookup.resolve(name, BUDGET, "logistic")
+        assert (method.name, method.accountant, method.sources) == (name, "ctcdp", ("adult",))
+        assert method.range == CARD["range"]
+        assert method.sha256 == checkpoint.load(path).sha256
     assert lookup.resolve("paper", BUDGET, "logistic", accountant="gdp").accountant == "gdp"
 
 
@@ -49,13 +49,13 @@ def test_a_sampling_rate_can_be_asked_of_what_was_made_for_several(folder):
     protector = dataclasses.replace(BUILDERS["control"](jax.random.key(0)), sampler=Poisson(0.05))
     write_checkpoint(folder, "control-batches", protector)
     warm = {"warm_start_arrays_sha256": checkpoint.load("control-batches").arrays_sha256}
-    asked = {"range": {"sampling_rate": [0.02, 0.2]}, "config": {"warm_start": "control-batches"}}
-    path = write_checkpoint(folder, "batches", protector, **warm, **asked)
+    card = {"range": {"sampling_rate": [0.02, 0.2]}, "config": {"warm_start": "control-batches"}}
+    path = write_checkpoint(folder, "batches", protector, **warm, **card)
     for name in ("batches@0.02", f"{path}@0.02"):
-        found = lookup.resolve(name, BUDGET, "logistic")
-        assert (found.name, found.protector.sampler, found.accountant) == (name, Poisson(0.02), "rdp")
+        method = lookup.resolve(name, BUDGET, "logistic")
+        assert (method.name, method.protector.sampler, method.accountant) == (name, Poisson(0.02), "rdp")
         # The constants that run in place of its networks do not depend on the rate, and draw the same batches.
-        assert named.stand_in(found).protector.sampler == Poisson(0.02)
+        assert named.stand_in(method).protector.sampler == Poisson(0.02)
     assert lookup.resolve("batches", BUDGET, "logistic").protector.sampler == Poisson(0.05)
     assert named.stand_in(lookup.resolve("batches", BUDGET, "logistic")).protector.sampler == Poisson(0.05)
     for name, why in (

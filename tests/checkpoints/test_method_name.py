@@ -20,21 +20,21 @@ EXPERIMENTS = sorted(ROOT.glob("benchmarks/experiments/*.json"))
 
 
 def test_a_name_is_its_base_and_suffixes():
-    asked = MethodName.parse("minibatch@0.02:tuned:projected:private")
-    assert (asked.base, asked.sampling_rate) == ("minibatch", 0.02)
-    assert (asked.tuned, asked.projected, asked.private) == (True, True, True)
-    assert (asked.pretrained, asked.oracle) == (False, False)
-    assert asked.variants == {PROJECTED, PRIVATE}
+    parsed = MethodName.parse("minibatch@0.02:tuned:projected:private")
+    assert (parsed.base, parsed.sampling_rate) == ("minibatch", 0.02)
+    assert (parsed.tuned, parsed.projected, parsed.private) == (True, True, True)
+    assert (parsed.pretrained, parsed.oracle) == (False, False)
+    assert parsed.variants == {PROJECTED, PRIVATE}
     plain = MethodName.parse("noisygd")
     assert (plain.base, plain.sampling_rate, plain.suffixes, plain.variants) == ("noisygd", None, (), frozenset())
 
 
 def test_parts_of_a_name_are_left_out_one_by_one():
-    asked = MethodName.parse("dpsgd@.5:tuned:oracle:pretrained")
-    assert str(asked.protector) == "dpsgd@.5:tuned"
-    assert str(asked.without_rate()) == "dpsgd:tuned:oracle:pretrained"
-    assert str(asked.without(ORACLE)) == "dpsgd@.5:tuned:pretrained"
-    assert MethodName.parse(asked) is asked
+    parsed = MethodName.parse("dpsgd@.5:tuned:oracle:pretrained")
+    assert str(parsed.protector) == "dpsgd@.5:tuned"
+    assert str(parsed.without_rate()) == "dpsgd:tuned:oracle:pretrained"
+    assert str(parsed.without(ORACLE)) == "dpsgd@.5:tuned:pretrained"
+    assert MethodName.parse(parsed) is parsed
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_every_name_comes_back_as_it_was_written(base):
     orders = [order for size in range(3) for order in itertools.permutations(VARIANTS, size)]
     names = {base + first + "".join(order) for first in settings for order in orders}
     for name in names if base else {base}:
-        asked = MethodName.parse(name)
-        assert str(asked) == name
-        assert asked.base == base
-        assert asked.variants == {variant for variant in VARIANTS if variant in name}
-        assert asked.tuned is (TUNED in name)
-        assert (asked.sampling_rate is None) is not any(rate in name for rate in rates if rate)
+        parsed = MethodName.parse(name)
+        assert str(parsed) == name
+        assert parsed.base == base
+        assert parsed.variants == {variant for variant in VARIANTS if variant in name}
+        assert parsed.tuned is (TUNED in name)
+        assert (parsed.sampling_rate is None) is not any(rate in name for rate in rates if rate)
 
 
 def test_names_in_committed_results_and_experiments_come_back_as_they_were_written():
@@ -63,7 +63,7 @@ def test_names_in_committed_results_and_experiments_come_back_as_they_were_writt
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "phrase"),
     [
         ("agd:tunde", "':tunde' is not a suffix"),
         ("agd:tunde:private", "':tunde' is not a suffix"),
@@ -78,8 +78,8 @@ def test_names_in_committed_results_and_experiments_come_back_as_they_were_writt
         ("a:private@0.1", "a variant precedes"),
     ],
 )
-def test_a_name_that_cannot_be_read_costs_one_sentence(name, said):
-    with pytest.raises(InputError, match=said) as refused:
+def test_a_name_that_cannot_be_read_costs_one_sentence(name, phrase):
+    with pytest.raises(InputError, match=phrase) as refused:
         MethodName.parse(name)
     sentence = str(refused.value)
     assert sentence.endswith("each once.")
@@ -96,8 +96,8 @@ def test_a_protector_is_not_what_a_variant_of_it_is(name):
 def spelled(path):
     """Strings in a module's code, except docstrings and help, that contain a suffix."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said]
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
     suffixes = (TUNED, *VARIANTS, *(suffix.removeprefix(":") for suffix in (PRETRAINED, PROJECTED)))
     return [node.value for node in texts if isinstance(node.value, str) and any(end in node.value for end in suffixes)]
 
@@ -107,4 +107,4 @@ def test_no_other_module_knows_how_a_suffix_is_written():
     home = Path(method_name.__file__).resolve()
     assert home in modules
     assert spelled(home)
-    assert {path: found for path in modules - {home} if (found := spelled(path))} == {}
+    assert {path: suffixes for path in modules - {home} if (suffixes := spelled(path))} == {}

@@ -73,35 +73,35 @@ def test_tuned_settings_have_the_name_that_they_are_looked_up_by(name):
 @functools.cache
 def shipped():
     """The card of every checkpoint by its SHA-256."""
-    found = map(checkpoint.load, checkpoint.names())
-    return {one.sha256: one.card for one in found}
+    checkpoints = map(checkpoint.load, checkpoint.names())
+    return {loaded.sha256: loaded.card for loaded in checkpoints}
 
 
 @pytest.mark.parametrize("inputs", sorted(RESULTS.glob("*/inputs.json")), ids=lambda path: path.parent.name)
 def test_results_are_of_shipped_protectors_that_never_saw_the_data(inputs):
-    told = json.loads(inputs.read_text())
-    for method, sha256 in told["protectors"].items():
+    contents = json.loads(inputs.read_text())
+    for method, sha256 in contents["protectors"].items():
         if sha256 is not None:
             assert sha256 in shipped(), f"{method} in {inputs} is of another file than the one that ships; run it again"
-            assert not any(overlaps(source, (told["data"],)) for source in shipped()[sha256]["sources"]), method
+            assert not any(overlaps(source, (contents["data"],)) for source in shipped()[sha256]["sources"]), method
 
 
 @pytest.mark.parametrize("name", ["directions-mnist-rest-3,5", "directions-svm-mnist-rest-3,5"])
 def test_protectors_along_the_directions_of_digits_refuse_other_features(name):
-    found = checkpoint.load(name)
-    assert found.card["config"]["directions"] == found.protector.purchase(PublicGeometry).variances.shape[0] == 96
-    assert found.card["range"]["num_features"] == [784, 784]
+    loaded = checkpoint.load(name)
+    assert loaded.card["config"]["directions"] == loaded.protector.purchase(PublicGeometry).variances.shape[0] == 96
+    assert loaded.card["range"]["num_features"] == [784, 784]
     rows = Rows(np.zeros((2000, 64), np.float32), np.zeros(2000, np.float32), np.ones(2000, np.float32))
     with pytest.raises(InputError, match="principal directions of 784 features in their order, and these have 64"):
-        private_train(rows, name, BUDGET, model=found.card["models"][0])
+        private_train(rows, name, BUDGET, model=loaded.card["models"][0])
 
 
 @pytest.mark.parametrize(("num_classes", "runs"), [(10, "probe"), (100, "probe"), (2, "control-probe")])
 def test_numbers_of_classes_that_probe_has_not_met_are_left_to_its_constants(num_classes, runs):
     model = Softmax(num_classes)
-    asked = lookup.resolve("probe", BUDGET, str(model), num_rows=20_000)
-    found, _, _, warnings = set_up(asked, BUDGET, model, 128, 20_000)
-    assert found.name == runs
+    method = lookup.resolve("probe", BUDGET, str(model), num_rows=20_000)
+    chosen, _, _, warnings = set_up(method, BUDGET, model, 128, 20_000)
+    assert chosen.name == runs
     assert any("2 classes are outside the protector's range, 3 to 100" in sentence for sentence in warnings) == (
         num_classes == 2
     )

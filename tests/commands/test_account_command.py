@@ -105,12 +105,12 @@ def test_a_card_holds_and_an_independent_library_agrees(account, name, adaptive)
     report = json.loads(out)
     assert (code, report["holds"]) == (0, True)
     assert report["certified"] <= 0.4
-    found = report["independent"]
-    if found["error"] is None:
+    independent = report["independent"]
+    if independent["error"] is None:
         assert name.startswith("fixed size")
         assert "only bounds" in account("--card", card, "--verify")[1]
     else:
-        assert 0.3 < found["epsilon"] <= 0.4 * (1 + found["error"])
+        assert 0.3 < independent["epsilon"] <= 0.4 * (1 + independent["error"])
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -185,9 +185,9 @@ def test_the_table_marks_what_is_no_guarantee_for_adaptive_noise(account):
 def test_noise_steps_and_epsilon_are_planned(account):
     target, rate = ("--epsilon", ".1", "--delta", "1e-8"), ("--sampling-rate", str(1000 / ROWS))
     code, out = account(*target, "--steps", "50", *rate, "--accountant", "rdp", "--json")
-    found = json.loads(out)
-    assert (code, found["what"]) == (0, "noise_multiplier")
-    noise = found["accountants"][0]["value"]
+    planned = json.loads(out)
+    assert (code, planned["what"]) == (0, "noise_multiplier")
+    noise = planned["accountants"][0]["value"]
     assert noise == pytest.approx(11.75, abs=0.01)
     code, out = account(*target, "--noise-multiplier", str(noise), *rate, "--accountant", "rdp", "--json")
     assert json.loads(out)["accountants"][0]["value"] == 50

@@ -37,14 +37,14 @@ def tiny(tmp_path_factory):
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What `l2p compare` would run."""
+def compared(monkeypatch):
+    """Arguments of the comparisons that `l2p compare` would run."""
     recorded = []
     monkeypatch.setattr(compare_module, "main", lambda *args: recorded.append(args))
     return recorded
 
 
-def test_a_configuration_gives_options_and_those_beside_it_win(asked, tiny, tmp_path):
+def test_a_configuration_gives_options_and_those_beside_it_win(compared, tiny, tmp_path):
     words = ["--config", str(tiny), "--out", str(tmp_path), "--seeds=5", "--methods", "agd,census"]
     assert main(["compare", *words]) == 0
     assert main(["compare", f"--config={tiny}", "--out", str(tmp_path), "--shard", "2/3"]) == 0
@@ -54,7 +54,7 @@ def test_a_configuration_gives_options_and_those_beside_it_win(asked, tiny, tmp_
     assert plain == CompareConfig(
         "breast_cancer", tmp_path, methods=("noisygd", "nonprivate"), epsilon=(0.5, 2.0), delta=1e-5, seeds=2
     )
-    assert asked == [
+    assert compared == [
         (dataclasses.replace(plain, seeds=5, methods=("agd", "census")), None, None),
         (plain, (2, 3), None),
         (plain, None, ()),
@@ -62,7 +62,7 @@ def test_a_configuration_gives_options_and_those_beside_it_win(asked, tiny, tmp_
     ]
 
 
-def test_every_option_can_be_written_in_a_file(asked, tmp_path):
+def test_every_option_can_be_written_in_a_file(compared, tmp_path):
     everything = CompareConfig(
         *(
             "table.csv",
@@ -86,26 +86,26 @@ def test_every_option_can_be_written_in_a_file(asked, tmp_path):
     assert read_config(path) == everything
     assert main(["compare", "--config", str(path)]) == 0
     assert main(["compare", "--config", str(path), "--public-share", "0.5"]) == 0  # those on the command line win
-    assert asked == [(everything, None, None), (dataclasses.replace(everything, public_share=0.5), None, None)]
+    assert compared == [(everything, None, None), (dataclasses.replace(everything, public_share=0.5), None, None)]
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.json")), ids=lambda path: path.stem)
 def test_committed_experiments_name_methods_that_there_are(path, tmp_path):
     config = read_config(path, out=tmp_path)
     for name in config.methods:
-        asked = MethodName.parse(name)
-        if asked.tuned and asked.base in HAND_DESIGNED:
+        method_name = MethodName.parse(name)
+        if method_name.tuned and method_name.base in HAND_DESIGNED:
             # `:tuned` is any shipped set's without `aux`.
-            assert config.aux is None or find(tuned_name(asked.base, config.model, config.aux)), name
+            assert config.aux is None or find(tuned_name(method_name.base, config.model, config.aux)), name
         else:
-            assert asked.base in HAND_DESIGNED or find(asked.base), name
+            assert method_name.base in HAND_DESIGNED or find(method_name.base), name
 
 
 def test_the_experiment_of_the_readme_is_the_one_that_was_committed():
     rows = results.read(EXPERIMENTS.parent / "results" / "ipums_br" / "results.csv")
     config = read_config(EXPERIMENTS / "ipums_br.json", out=Path("out"))
-    asked = [(m, epsilon, seed) for m in config.methods for epsilon in config.epsilon for seed in range(config.seeds)]
-    assert [results.cell(row) for row in rows] == asked
+    cells = [(m, epsilon, seed) for m in config.methods for epsilon in config.epsilon for seed in range(config.seeds)]
+    assert [results.cell(row) for row in rows] == cells
 
 
 @pytest.mark.slow
@@ -116,9 +116,9 @@ def test_two_processes_share_a_folder(tiny, tmp_path):
 
     processes = [start(shard) for shard in ("1/2", "2/2")]
     for process in processes:
-        said, _ = process.communicate()
+        output, _ = process.communicate()
         assert process.returncode == 0
-        assert "4 of 8 cells" in said
+        assert "4 of 8 cells" in output
     assert not (tmp_path / "results.csv").exists()
     assert main(["compare", "--config", str(tiny), "--out", str(tmp_path), "--merge"]) == 0
     rows = results.read(tmp_path / "results.csv")
@@ -129,7 +129,7 @@ def test_two_processes_share_a_folder(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "phrase"),
     [
         (["--shard", "3/2"], "shard '3/2' is not one of n shares"),
         (["--shard", "0/2"], "shard '0/2'"),
@@ -145,18 +145,18 @@ def test_two_processes_share_a_folder(tiny, tmp_path):
         (["--methods", "noisygd:pretrained"], "no auxiliary set is named"),
     ],
 )
-def test_bad_options_cost_a_sentence(tiny, tmp_path, monkeypatch, capsys, words, said):
+def test_bad_options_cost_a_sentence(tiny, tmp_path, monkeypatch, capsys, words, phrase):
     monkeypatch.chdir(tmp_path)
-    given = [] if words[0] == "--config" else ["--config", str(tiny)]
-    assert main(["compare", *given, "--out", str(tmp_path / "out"), *words]) == 2
+    config_option = [] if words[0] == "--config" else ["--config", str(tiny)]
+    assert main(["compare", *config_option, "--out", str(tmp_path / "out"), *words]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert said in err
+    assert phrase in err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "phrase"),
     [
         ("{", "cannot be read"),
         ("[1]", "does not hold a JSON object"),
@@ -172,12 +172,12 @@ def test_bad_options_cost_a_sentence(tiny, tmp_path, monkeypatch, capsys, words,
         ('{"delta": null}', "delta is null, but it has to be a number"),
     ],
 )
-def test_a_file_that_is_no_configuration_costs_a_sentence(tmp_path, capsys, text, said):
+def test_a_file_that_is_no_configuration_costs_a_sentence(tmp_path, capsys, text, phrase):
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(InputError) as refused:
         read_config(path, data="adult", out=tmp_path)
-    assert said in str(refused.value)
+    assert phrase in str(refused.value)
     assert main(["compare", "--config", str(path), "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == f"{refused.value}\n"
 

@@ -99,12 +99,12 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_public_files_cost_one_sentence_and_nothing_else(here, name, capsys):
-    change, prepare, said = BAD[name]
+    change, prepare, phrase = BAD[name]
     if prepare is not None:
         prepare()
     assert main(words(**change)) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert phrase in err
     assert len(err.strip().splitlines()) == 1
     assert not Path("run").exists()
     # A cell of a public row may be null nowhere: it can be corrected.
@@ -116,16 +116,16 @@ def test_what_apply_prints_does_not_depend_on_whether_a_row_is_public(here):
     lines = canaries.GOOD.splitlines()
     own, public = lines[5], lines[6].replace(lines[6].split(",")[0], "61.25", 1)
     Path("public.csv").write_text("\n".join([*PUBLIC, own]) + "\n")
-    seen = []
+    observations = []
     for name, line in (("with", own), ("without", public)):
         Path("ward.csv").write_text("\n".join([*lines[:5], line, *lines[6:]]) + "\n")
         # One noise for both: by chance, one of two releases may stand out from it, and its card says so.
         code, text = canaries.observed(lambda out=name: main(words(out=out, seed="0")))
         assert code == 0, text
         card = json.loads(Path(name, "card.json").read_text())
-        said = [line for line in text.splitlines() if not line.startswith(("Created", "written to"))]
-        seen.append((said, card | {"created": None}, sorted(path.name for path in Path(name).iterdir())))
-    assert seen[0] == seen[1]
+        printed = [line for line in text.splitlines() if not line.startswith(("Created", "written to"))]
+        observations.append((printed, card | {"created": None}, sorted(path.name for path in Path(name).iterdir())))
+    assert observations[0] == observations[1]
 
 
 def test_private_choice_reads_public_rows_too(here):
@@ -144,17 +144,17 @@ def problem():
 @pytest.mark.filterwarnings("ignore:simulation_seed is set")
 def test_estimators_take_public_rows_and_refuse_what_they_cannot_use():
     x, y = problem()
-    given = {"bounds": (0, 9), "classes": ["no", "yes"], "simulation_seed": 0}
-    made = PrivateClassifier(5.0, protector="noisygd:pretrained", public=(x[:20], y[:20]), **given).fit(x, y)
-    assert made.card_.public["num_rows"] == 20
-    for public, said in (
+    declared = {"bounds": (0, 9), "classes": ["no", "yes"], "simulation_seed": 0}
+    classifier = PrivateClassifier(5.0, protector="noisygd:pretrained", public=(x[:20], y[:20]), **declared).fit(x, y)
+    assert classifier.card_.public["num_rows"] == 20
+    for public, phrase in (
         (None, "learns from public rows too"),
         ((x, y), "the private table itself"),
         (x[:20], r"pass public=\(X, y\)"),
         ((x[:20], np.full(20, "maybe")), "labels other than"),
     ):
-        with pytest.raises(InputError, match=said):
-            PrivateClassifier(5.0, protector="noisygd:pretrained", public=public, **given).fit(x, y)
+        with pytest.raises(InputError, match=phrase):
+            PrivateClassifier(5.0, protector="noisygd:pretrained", public=public, **declared).fit(x, y)
 
 
 def test_encoded_rows_say_where_public_ones_belong():

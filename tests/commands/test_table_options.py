@@ -68,16 +68,18 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_written_in_another_way_gives_the_same_rows(tmp_path, name):
-    content, said = FILES[name]
+    content, options = FILES[name]
     (tmp_path / "plain.csv").write_text(text(), encoding="utf-8")
     (tmp_path / name).write_bytes(content)
     expected = read_rows(tmp_path / "plain.csv", Encoding(SCHEMA))
-    found = read_rows(tmp_path / name, Encoding(SCHEMA), format=Format(**said))
-    np.testing.assert_array_equal(found.x, expected.x)
-    np.testing.assert_array_equal(found.y, expected.y)
-    declared = dataclasses.replace(SCHEMA, **{part: said[part] for part in ("encoding", "decimal") if part in said})
-    layout = {part: value for part, value in said.items() if part not in ("encoding", "decimal")}
-    np.testing.assert_array_equal(read_rows(tmp_path / name, Encoding(declared), format=Format(**layout)).x, found.x)
+    rows = read_rows(tmp_path / name, Encoding(SCHEMA), format=Format(**options))
+    np.testing.assert_array_equal(rows.x, expected.x)
+    np.testing.assert_array_equal(rows.y, expected.y)
+    declared = dataclasses.replace(
+        SCHEMA, **{part: options[part] for part in ("encoding", "decimal") if part in options}
+    )
+    layout = {part: value for part, value in options.items() if part not in ("encoding", "decimal")}
+    np.testing.assert_array_equal(read_rows(tmp_path / name, Encoding(declared), format=Format(**layout)).x, rows.x)
 
 
 def test_the_index_that_pandas_writes_is_left_out_with_a_sentence(tmp_path):
@@ -85,8 +87,8 @@ def test_the_index_that_pandas_writes_is_left_out_with_a_sentence(tmp_path):
     (tmp_path / "plain.csv").write_text(text(), encoding="utf-8")
     path.write_text(text(index=True), encoding="utf-8")
     with pytest.warns(TableWarning, match="the first column has no name in .*ward.csv, as an index written by to_csv"):
-        found = read_rows(path, Encoding(SCHEMA))
-    np.testing.assert_array_equal(found.x, read_rows(tmp_path / "plain.csv", Encoding(SCHEMA)).x)
+        rows = read_rows(path, Encoding(SCHEMA))
+    np.testing.assert_array_equal(rows.x, read_rows(tmp_path / "plain.csv", Encoding(SCHEMA)).x)
     path.write_text(",,age,back\n0,1,61,1\n0,2,62,0\n")
     with pytest.warns(TableWarning, match="the first 2 columns have no name"):
         source = open_table(path)
@@ -98,11 +100,11 @@ def test_the_index_that_pandas_writes_is_left_out_with_a_sentence(tmp_path):
 def test_a_file_in_no_utf8_is_told_of_its_encoding(tmp_path, content):
     path = tmp_path / ("ward.arff" if content.startswith(b"@") else "ward.csv")
     path.write_bytes(content)
-    error, said = observed(lambda: read_rows(path, Encoding(SCHEMA)))
-    assert isinstance(error, InputError), said
-    assert "is no text in UTF-8; name its encoding (--encoding cp1252" in said
-    assert "export it as CSV" not in said
-    assert leaks(said) == []
+    error, message = observed(lambda: read_rows(path, Encoding(SCHEMA)))
+    assert isinstance(error, InputError), message
+    assert "is no text in UTF-8; name its encoding (--encoding cp1252" in message
+    assert "export it as CSV" not in message
+    assert leaks(message) == []
 
 
 def test_cells_that_are_no_numbers_bring_up_the_decimal_comma(tmp_path):
@@ -112,7 +114,7 @@ def test_cells_that_are_no_numbers_bring_up_the_decimal_comma(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "phrase"),
     [
         ({"encoding": "latin-99"}, "none that Python knows"),
         ({"encoding": "base64"}, "none that Python knows"),
@@ -120,8 +122,8 @@ def test_cells_that_are_no_numbers_bring_up_the_decimal_comma(tmp_path):
         ({"ignore": ("dose",)}, "column 'dose' is to be ignored, but the schema needs it"),
     ],
 )
-def test_a_format_that_cannot_be_is_refused(wrong, said):
-    with pytest.raises(InputError, match=said):
+def test_a_format_that_cannot_be_is_refused(wrong, phrase):
+    with pytest.raises(InputError, match=phrase):
         read_rows(
             {"age": [1], "dose": [1], "ward": ["south"], "back": ["no"]}, Encoding(SCHEMA), format=Format(**wrong)
         )
@@ -142,8 +144,8 @@ def test_what_is_said_once_is_kept_for_predictions_and_frames_of_texts(tmp_path,
     assert (
         main(["apply", "--data", "ward.csv", "--decimal", ",", "--encoding", "cp1252", *options, "--out", "run"]) == 0
     )
-    kept = Schema.read("run/schema.json")
-    assert (kept.decimal, kept.encoding) == (",", "cp1252")
+    saved = Schema.read("run/schema.json")
+    assert (saved.decimal, saved.encoding) == (",", "cp1252")
     assert main(["predict", "--model", "run", "--data", "ward.csv", "--out", "a.csv"]) == 0
     over = ["--decimal", ".", "--encoding", "utf-8"]
     assert main(["predict", "--model", "run", "--data", "plain.csv", "--out", "b.csv", *over]) == 0

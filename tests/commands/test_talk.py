@@ -58,8 +58,8 @@ def words(**changes):
     """The words of an `apply` that works, with options changed, added or (None) left out."""
     options = {"data": "ward.csv", "schema": "schema.json", "epsilon": "1", "delta": "1e-6"}
     options |= {"out": "run", "ledger": "ward.ledger"} | {name.replace("_", "-"): to for name, to in changes.items()}
-    given = [(name, to) for name, to in options.items() if to is not None]
-    return ["apply", *(word for name, to in given for word in (f"--{name}", *str(to).split()))]
+    pairs = [(name, to) for name, to in options.items() if to is not None]
+    return ["apply", *(word for name, to in pairs for word in (f"--{name}", *str(to).split()))]
 
 
 PLAN = ["plan", "--rows", "1000", "--features", "10", "--epsilon", "1", "--delta", "1e-6"]
@@ -136,9 +136,9 @@ def test_bad_input_costs_one_sentence_with_a_way_out_and_nothing_else(here, name
 # ------------------------------------------------------------------------------------------------------ the default
 @pytest.mark.parametrize(("model", "kind"), [(name, kind) for name in MODELS for kind in MODELS[name].kinds])
 def test_every_model_and_kind_has_a_default_that_ships_and_trains_it(model, kind):
-    found = resolve(default_protector(model), Budget(1.0, DELTA), model, num_rows=1000)
-    assert model in found.protector.models
-    assert found.sha256 is None or found.name in checkpoint.first_floor()
+    method = resolve(default_protector(model), Budget(1.0, DELTA), model, num_rows=1000)
+    assert model in method.protector.models
+    assert method.sha256 is None or method.name in checkpoint.first_floor()
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_a_misfit_is_told_what_to_use(model, others):
 
 def test_private_train_takes_the_default_and_needs_a_budget(monkeypatch):
     rows = Rows(np.ones((2000, 4), np.float32), np.ones(2000, np.float32), np.ones(2000, np.float32))
-    asked = []
-    monkeypatch.setattr(api, "admit", lambda name, *_, **__: asked.append(name) or (_ for _ in ()).throw(InputError))
+    admitted = []
+    monkeypatch.setattr(api, "admit", lambda name, *_, **__: admitted.append(name) or (_ for _ in ()).throw(InputError))
     for model, kind in (("logistic", None), ("square", None), ("square", "binary"), ("hinge", None)):
         with pytest.raises(InputError):
             private_train(rows, budget=Budget(1.0, DELTA), model=model, kind=kind)
-        assert asked.pop() == default_protector(model)
+        assert admitted.pop() == default_protector(model)
     with pytest.raises(InputError, match="needs a budget"):
         private_train(rows, "noisygd")
 
@@ -224,8 +224,8 @@ def test_the_largest_epsilon_that_fits_fits_and_a_hundredth_more_does_not(tmp_pa
     assert 0.3 < largest < 1.0
     for factor, fits in ((1.0, True), (1.01, False)):
         cost = most_cost(ledger, Filter(run.name, Budget(largest * factor, delta)), ("gaussian",))
-        left = ledger.left()
-        assert (cost.amount <= left.amount and cost.delta <= left.delta) is fits
+        remaining = ledger.left()
+        assert (cost.amount <= remaining.amount and cost.delta <= remaining.delta) is fits
 
 
 @pytest.mark.parametrize("unit", ["gdp", "zcdp", "rdp", "basic"])
@@ -245,10 +245,10 @@ def test_what_a_ledger_shows_as_left_is_epsilon_at_its_delta_on_one_line_per_run
     assert main(["ledger", "show", str(path), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert 0 < shown["in_epsilon"]["left"] < 1 == shown["in_epsilon"]["limit"]
-    left = shown["in_epsilon"]["left"]
+    epsilon_left = shown["in_epsilon"]["left"]
     if unit in ("gdp", "zcdp", "basic"):  # of rdp, what Gaussian runs have left, planned at an order of their own
-        assert limit_of(unit, Budget(left, DELTA)).amount <= ledger.left().amount
-        assert limit_of(unit, Budget(left * 1.02, DELTA)).amount > ledger.left().amount
+        assert limit_of(unit, Budget(epsilon_left, DELTA)).amount <= ledger.left().amount
+        assert limit_of(unit, Budget(epsilon_left * 1.02, DELTA)).amount > ledger.left().amount
 
 
 # ------------------------------------------------------------------------------------------- a protector of one's own
@@ -295,8 +295,8 @@ def test_an_interrupted_comparison_says_what_it_keeps(here, number, capsys, monk
     assert compare_command.Compare("digits:odd", Path("cmp")).leftovers().startswith("1 finished")
     capsys.readouterr()
     assert main(["compare", "--data", "digits:odd", "--out", "cmp"]) == 128 + number
-    said = "Interrupted. 1 finished cells are kept in cmp; the same command goes on from there.\n"
-    assert capsys.readouterr() == ("", said)
+    message = "Interrupted. 1 finished cells are kept in cmp; the same command goes on from there.\n"
+    assert capsys.readouterr() == ("", message)
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,16 @@ FACTS_HERE = dict.fromkeys(FACTS, "same") | {"delta": 1e-5, "accountant": None, 
 SCORES = {"test_accuracy": 0.75, "train_loss": 0.5, "test_loss": 0.6, "steps": 50, "epsilon_certified": 0.1}
 
 
-def kept(method="agd", epsilon=0.1, seed=0, facts=FACTS_HERE, protector=None, **changes):
+def cell(method="agd", epsilon=0.1, seed=0, facts=FACTS_HERE, protector=None, **changes):
     names = {"data": "same", "model": "same", "delta": 1e-5, "adjacency": "zero_out", "accountant": "gdp", "note": ""}
     row = dict.fromkeys(results.COLUMNS) | names | SCORES | {"seconds": 0.1} | changes
     return StoredCell(row | {"method": method, "epsilon": epsilon, "seed": seed}, facts, protector)
 
 
-def folder_of(path, *found):
-    for one in found:
-        cells.claim(path, one.facts, {"l2p": "0"})
-        cells.write(path, one)
+def folder_of(path, *stored):
+    for stored_cell in stored:
+        cells.claim(path, stored_cell.facts, {"l2p": "0"})
+        cells.write(path, stored_cell)
     return path
 
 
@@ -36,12 +36,12 @@ def folder_of(path, *found):
     ["census", "noisygd:tuned", "noisygd-tuned", "NoisyGD", "../../../etc", "..", "a/b.safetensors", "c\\d", "x" * 300],
 )
 def test_a_cell_lies_in_its_folder_whatever_its_method_is_called(tmp_path, method):
-    one = kept(method, seed=3)
-    path = cells.path_of(tmp_path, results.cell(one.row))
+    stored = cell(method, seed=3)
+    path = cells.path_of(tmp_path, results.cell(stored.row))
     assert path.parts[: len(tmp_path.parts) + 1] == (*tmp_path.parts, "cells")
     assert len(path.relative_to(tmp_path).parts) == 4
-    folder_of(tmp_path, one)
-    assert cells.read(tmp_path) == {(method, 0.1, 3): one}
+    folder_of(tmp_path, stored)
+    assert cells.read(tmp_path) == {(method, 0.1, 3): stored}
 
 
 def test_names_that_look_alike_have_cells_of_their_own():
@@ -58,20 +58,20 @@ def test_names_that_look_alike_have_cells_of_their_own():
     ],
 )
 def test_a_cell_reads_as_it_was_written(tmp_path, changes):
-    one = kept(**changes)
-    folder_of(tmp_path, one)
-    assert cells.read(tmp_path) == {("agd", 0.1, 0): one}
+    stored = cell(**changes)
+    folder_of(tmp_path, stored)
+    assert cells.read(tmp_path) == {("agd", 0.1, 0): stored}
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"inputs.json", "seed-0.json"}
 
 
 def test_a_loss_that_diverged_survives(tmp_path):
-    folder_of(tmp_path, kept(train_loss=math.nan))
-    (found,) = cells.read(tmp_path).values()
-    assert math.isnan(found.row["train_loss"])
+    folder_of(tmp_path, cell(train_loss=math.nan))
+    (diverged,) = cells.read(tmp_path).values()
+    assert math.isnan(diverged.row["train_loss"])
 
 
 def test_a_cell_that_is_damaged_or_out_of_place_is_refused(tmp_path):
-    folder_of(tmp_path, kept(), kept(seed=1))
+    folder_of(tmp_path, cell(), cell(seed=1))
     path = cells.path_of(tmp_path, ("agd", 0.1, 1))
     text = path.read_text()
     for spoilt in (text[:-20], "[]", text.replace('"seed": 1', '"seed": 2'), text.replace('"aux"', '"other"')):
@@ -81,8 +81,8 @@ def test_a_cell_that_is_damaged_or_out_of_place_is_refused(tmp_path):
 
 
 def test_a_cell_copied_from_another_comparison_is_refused(tmp_path):
-    here = folder_of(tmp_path / "here", kept())
-    there = folder_of(tmp_path / "there", kept(seed=1, facts=FACTS_HERE | {"table_sha256": "other"}))
+    here = folder_of(tmp_path / "here", cell())
+    there = folder_of(tmp_path / "there", cell(seed=1, facts=FACTS_HERE | {"table_sha256": "other"}))
     path = cells.path_of(here, ("agd", 0.1, 1))
     path.write_text(cells.path_of(there, ("agd", 0.1, 1)).read_text())
     with pytest.raises(InputError, match=r"differs in table_sha256 .*choose another folder"):
@@ -124,34 +124,34 @@ def test_shares_are_even_and_cover_every_cell_once_with_few_methods_in_two(num_m
 
 
 def test_merging_brings_cells_together_and_takes_the_scored_one_of_two(tmp_path):
-    empty = kept(seed=1, note="no", train_loss=None, test_accuracy=None)
-    one = folder_of(tmp_path / "one", kept(), empty)
-    two = folder_of(tmp_path / "two", kept(seconds=9.0, test_accuracy=0.7501), kept(seed=1), kept("sgd"))
-    found = cells.merge([one, two], tmp_path / "out")
-    assert found == cells.read(tmp_path / "out")
-    assert found[("agd", 0.1, 0)] == kept()
-    assert found[("agd", 0.1, 1)] == kept(seed=1)
-    assert set(found) == {("agd", 0.1, 0), ("agd", 0.1, 1), ("sgd", 0.1, 0)}
+    empty = cell(seed=1, note="no", train_loss=None, test_accuracy=None)
+    first = folder_of(tmp_path / "one", cell(), empty)
+    second = folder_of(tmp_path / "second", cell(seconds=9.0, test_accuracy=0.7501), cell(seed=1), cell("sgd"))
+    merged = cells.merge([first, second], tmp_path / "out")
+    assert merged == cells.read(tmp_path / "out")
+    assert merged[("agd", 0.1, 0)] == cell()
+    assert merged[("agd", 0.1, 1)] == cell(seed=1)
+    assert set(merged) == {("agd", 0.1, 0), ("agd", 0.1, 1), ("sgd", 0.1, 0)}
     # Again, with one more folder: the cells already in `out` count too.
-    three = folder_of(tmp_path / "three", kept("third"))
-    assert set(cells.merge([three], tmp_path / "out")) == {*found, ("third", 0.1, 0)}
+    three = folder_of(tmp_path / "three", cell("third"))
+    assert set(cells.merge([three], tmp_path / "out")) == {*merged, ("third", 0.1, 0)}
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("second_cell", "phrase"),
     [
-        (kept(test_accuracy=0.76), "differ in test_accuracy of agd at epsilon 0.1, seed 0"),
-        (kept(steps=49), "differ in steps"),
-        (kept(facts=FACTS_HERE | {"delta": 1e-6}), "differs in delta"),
-        (kept("sgd", facts=FACTS_HERE | {"splits_sha256": "moved"}), "differs in splits_sha256"),
-        (kept(seed=1, protector="other"), "the checkpoint of agd differed"),
-        (kept(seed=1, accountant="rdp"), "the accountant of agd differed"),
+        (cell(test_accuracy=0.76), "differ in test_accuracy of agd at epsilon 0.1, seed 0"),
+        (cell(steps=49), "differ in steps"),
+        (cell(facts=FACTS_HERE | {"delta": 1e-6}), "differs in delta"),
+        (cell("sgd", facts=FACTS_HERE | {"splits_sha256": "moved"}), "differs in splits_sha256"),
+        (cell(seed=1, protector="other"), "the checkpoint of agd differed"),
+        (cell(seed=1, accountant="rdp"), "the accountant of agd differed"),
     ],
 )
-def test_what_does_not_belong_together_is_not_merged(tmp_path, other, said):
-    one, two = folder_of(tmp_path / "one", kept()), folder_of(tmp_path / "two", other)
-    with pytest.raises(InputError, match=said):
-        cells.merge([one, two], tmp_path / "out")
+def test_what_does_not_belong_together_is_not_merged(tmp_path, second_cell, phrase):
+    first, second = folder_of(tmp_path / "one", cell()), folder_of(tmp_path / "second", second_cell)
+    with pytest.raises(InputError, match=phrase):
+        cells.merge([first, second], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -163,31 +163,31 @@ def test_a_folder_without_cells_is_not_merged(tmp_path):
 
 def test_a_folder_gives_its_cells_back_from_its_table(tmp_path):
     config = CompareConfig("same", tmp_path, methods=("agd",), epsilon=(0.1,), seeds=2)
-    found = {results.cell(one.row): one for one in (kept(protector="abc"), kept(seed=1, protector="abc"))}
-    folder_of(tmp_path, *found.values())
-    assert cells.finish(config, found) == [one.row for one in found.values()]
+    by_key = {results.cell(stored.row): stored for stored in (cell(protector="abc"), cell(seed=1, protector="abc"))}
+    folder_of(tmp_path, *by_key.values())
+    assert cells.finish(config, by_key) == [stored.row for stored in by_key.values()]
     for path in (tmp_path / "cells").rglob("*.json"):
         path.unlink()
     assert cells.read(tmp_path) == {}
     for path in sorted((tmp_path / "cells").rglob("*"), reverse=True):
         path.rmdir()
     (tmp_path / "cells").rmdir()
-    assert cells.read(tmp_path) == found
+    assert cells.read(tmp_path) == by_key
 
 
 def test_a_table_without_its_inputs_is_refused(tmp_path):
-    results.write(tmp_path / "results.csv", [kept().row])
+    results.write(tmp_path / "results.csv", [cell().row])
     with pytest.raises(InputError, match="does not say what the results beside it depend on"):
         cells.read(tmp_path)
 
 
 def test_tables_from_before_a_column_was_added_are_read(tmp_path):
     path = tmp_path / "results.csv"
-    results.write(path, [kept().row])
+    results.write(path, [cell().row])
     names = [name for name in results.COLUMNS if name not in results.LATER]
-    values = [kept().row[name] for name in names]
+    values = [cell().row[name] for name in names]
     path.write_text(",".join(names) + "\n" + ",".join("" if v is None else str(v) for v in values) + "\n")
-    assert results.read(path) == [kept().row]
+    assert results.read(path) == [cell().row]
     path.write_text(path.read_text().rsplit(",", 2)[0] + "\n")
     with pytest.raises(InputError, match="not a comparison's results"):
         results.read(path)
@@ -196,5 +196,5 @@ def test_tables_from_before_a_column_was_added_are_read(tmp_path):
 def test_nothing_is_missing_from_what_is_complete():
     config = CompareConfig("same", Path("o"), methods=("agd", "sgd"), epsilon=(0.1,), seeds=1)
     assert cells.missing_sentence(config, cells.wanted(config)) == ""
-    said = cells.missing_sentence(dataclasses.replace(config, seeds=2), [("agd", 0.1, 0), ("agd", 0.1, 1)])
-    assert said == "Missing are 2 of 4 cells: sgd at epsilon 0.1."
+    sentence = cells.missing_sentence(dataclasses.replace(config, seeds=2), [("agd", 0.1, 0), ("agd", 0.1, 1)])
+    assert sentence == "Missing are 2 of 4 cells: sgd at epsilon 0.1."

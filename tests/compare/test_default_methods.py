@@ -1,4 +1,4 @@
-"""What `l2p compare` runs if no method is named, from a checkout and from what a wheel carries."""
+"""Methods that `l2p compare` runs if none is named, from a checkout and from what a wheel carries."""
 
 import shutil
 import tomllib
@@ -48,8 +48,8 @@ def raw(folder, schema=None):
 
 
 def test_candidates_are_the_learned_ones_for_the_model_and_the_strongest_rivals():
-    found = candidates(CompareConfig("ipums_br", Path("cmp")))
-    assert found == ["universal", "control-universal", "paper-adult", *HAND_DESIGNED]
+    names = candidates(CompareConfig("ipums_br", Path("cmp")))
+    assert names == ["universal", "control-universal", "paper-adult", *HAND_DESIGNED]
     pairs = {model: candidates(CompareConfig("ipums_br", Path("cmp"), model=model))[2] for model in ("svm", "mlp")}
     assert pairs == {"svm": "paper-svm-adult", "mlp": "paper-mlp-adult"}
     assert "paper-ipums_br" in candidates(CompareConfig("adult", Path("cmp")))  # the other one was made from it
@@ -62,11 +62,11 @@ def test_those_that_do_not_fit_are_left_out_with_a_sentence(tmp_path, monkeypatc
     rows = load_rows(config)
     config, left_out = with_methods(config, rows)
     assert config.methods == ("noisygd",)
-    assert [said.partition(" is left out: ")[0] for said in left_out] == ["agd:tuned", "a pair of LSTMs"]
+    assert [reason.partition(" is left out: ")[0] for reason in left_out] == ["agd:tuned", "a pair of LSTMs"]
     monkeypatch.setattr(default_methods, "candidates", lambda config: ["paper-adult"])
     narrow = CompareConfig("breast_cancer", tmp_path, epsilon=(1.0,), delta=1e-5)
-    _, (said,) = with_methods(narrow, Rows(rows.x[:, :4], (rows.y > 0.5) * 1.0, rows.mask))
-    assert said.startswith("paper-adult is left out: 4 features are outside the protector's range, 8 to 104")
+    _, (reason,) = with_methods(narrow, Rows(rows.x[:, :4], (rows.y > 0.5) * 1.0, rows.mask))
+    assert reason.startswith("paper-adult is left out: 4 features are outside the protector's range, 8 to 104")
 
 
 @pytest.mark.parametrize("data", ["adult", "ipums_br", "breast_cancer"])
@@ -97,7 +97,7 @@ def test_a_raw_table_is_compared_by_its_schema(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("schema", "words", "said"),
+    ("schema", "words", "phrase"),
     [
         ({}, ["--model", "quadratic"], "which model quadratic does not learn"),
         ({"unit": Unit("person", 2)}, [], "a unit whose rows are protected together"),
@@ -105,24 +105,24 @@ def test_a_raw_table_is_compared_by_its_schema(tmp_path, capsys):
         ({"columns": {**COLUMNS, "age": Number.private()}}, [], "bounds that are bought with the budget"),
     ],
 )
-def test_a_schema_that_a_comparison_cannot_follow_is_refused(tmp_path, capsys, schema, words, said):
+def test_a_schema_that_a_comparison_cannot_follow_is_refused(tmp_path, capsys, schema, words, phrase):
     fields = {"columns": COLUMNS, "target": Target("back", classes=("no", "yes"))} | schema
     words = [*raw(tmp_path, Schema(**fields)), "--separator", ";", "--epsilon", "5", "--delta", "1e-5", *words]
     assert main([*words, "--methods", "noisygd", "--seeds", "1", "--out", str(tmp_path / "cmp")]) == 2
-    assert said in capsys.readouterr().err
+    assert phrase in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "phrase"),
     [
         (["--data", "ward.csv"], "write a schema with l2p schema ward.csv --target COLUMN --out schema.json"),
         (["--data", "nosuch.arff", "--schema", "nosuch.json"], "nosuch.json"),
         (["--data", "duckdb://a.db?table=t", "--schema", "ward.json"], "export the table to a file"),
     ],
 )
-def test_a_table_that_is_not_declared_costs_a_sentence(tmp_path, monkeypatch, capsys, words, said):
+def test_a_table_that_is_not_declared_costs_a_sentence(tmp_path, monkeypatch, capsys, words, phrase):
     raw(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["compare", *words, "--methods", "noisygd", "--out", "cmp"]) == 2
-    assert said in capsys.readouterr().err
+    assert phrase in capsys.readouterr().err
     assert not Path("cmp").exists()

@@ -93,8 +93,10 @@ def test_losses_of_several_orders_of_magnitude_are_drawn_on_a_logarithmic_axis()
 
 
 def test_a_line_that_looks_like_another_is_drawn_wider_behind_it():
-    same, other = cells(0.5, 0.6, 0.7), cells(0.8, 0.7, 0.6)
-    axis = drawn(against_epsilon({"test loss": {"universal": same, "agd": other, "control-universal": same}})).axes[0]
+    same, different = cells(0.5, 0.6, 0.7), cells(0.8, 0.7, 0.6)
+    axis = drawn(against_epsilon({"test loss": {"universal": same, "agd": different, "control-universal": same}})).axes[
+        0
+    ]
     lines = {bars.get_label(): bars.lines[0] for bars in axis.containers}
     control, universal = lines["control-universal"], lines["universal"]
     assert control.get_linewidth() > 2 * universal.get_linewidth()
@@ -110,5 +112,7 @@ def test_no_line_from_a_label_to_its_curve_crosses_another_label():
     texts = figure.axes[0].texts
     for label in texts:
         path = label.arrow_patch.get_path().transformed(label.arrow_patch.get_transform())
-        others = [Text.get_window_extent(other, canvas.get_renderer()) for other in texts if other is not label]
+        others = [
+            Text.get_window_extent(neighbour, canvas.get_renderer()) for neighbour in texts if neighbour is not label
+        ]
         assert not any(path.intersects_bbox(box, filled=False) for box in others), label.get_text()

@@ -20,18 +20,18 @@ SENTENCE = "whole on breast_cancer: whole-fold-2, made without breast_cancer."
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     """A comparison of a protector that was made from the data, as was the first of its two folds."""
-    made = tmp_path / "made"
-    made.mkdir()
-    monkeypatch.setattr(checkpoint, "FOLDERS", (made,))
+    checkpoints = tmp_path / "made"
+    checkpoints.mkdir()
+    monkeypatch.setattr(checkpoint, "FOLDERS", (checkpoints,))
     protector = HAND_DESIGNED["noisygd"](Budget(1.0, 1e-5))
     # Tasks of 40 columns or more: there is something else to note.
-    asked = {"range": {"log_signal": [0.7, 8.7], "num_features": [40, 50]}}
+    card = {"range": {"log_signal": [0.7, 8.7], "num_features": [40, 50]}}
     for name, sources in (
         ("whole", ["adult", "breast_cancer"]),
         ("whole-fold-1", ["breast_cancer"]),
         ("whole-fold-2", ["adult"]),
     ):
-        write_checkpoint(made, name, protector, sources=sources, **asked)
+        write_checkpoint(checkpoints, name, protector, sources=sources, **card)
     out = tmp_path / "results" / "ours"
     return CompareConfig("breast_cancer", out, methods=("whole",), epsilon=(0.5, 2.0), delta=1e-5, seeds=1)
 
@@ -43,9 +43,9 @@ def test_the_fold_runs_under_the_protectors_name_and_is_told_once(config, capsys
     assert {row["method"] for row in rows} == {"whole"}
     assert inputs["protectors"] == {"whole": checkpoint.digest("whole-fold-2")}
     for row in rows:
-        held, said = results.split_note(row["note"])
+        held, warning = results.split_note(row["note"])
         assert held == "whole-fold-2, made without breast_cancer"
-        assert "30 features are outside" in said
+        assert "30 features are outside" in warning
         assert results.is_scored(row)
     printed = capsys.readouterr().out
     assert printed.replace("\n", " ").count(SENTENCE) == 1

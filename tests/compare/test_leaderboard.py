@@ -40,7 +40,7 @@ def relabel(folder, **changes):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "phrase"),
     [
         (lambda f: spoil(f, epsilon_certified=0.013), "is certified for epsilon 0.013, which is not within its budget"),
         (lambda f: spoil(f, epsilon_certified=None), "is certified for epsilon None"),
@@ -54,12 +54,12 @@ def relabel(folder, **changes):
         (lambda f: (f / "ours" / "results.csv").write_text("a,b\n1,2\n"), "not a comparison's results"),
     ],
 )
-def test_results_that_do_not_hold_together_are_refused(folder, capsys, change, said):
+def test_results_that_do_not_hold_together_are_refused(folder, capsys, change, phrase):
     change(folder)
     assert main(["leaderboard", str(folder), "--out", str(folder / "page.md")]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert said in err
+    assert phrase in err
     assert not (folder / "page.md").exists()
 
 
@@ -97,16 +97,16 @@ def test_what_compare_writes_can_be_submitted(tmp_path):
         "breast_cancer", tmp_path / "mine", methods=("noisygd",), epsilon=(2.0,), delta=1e-5, seeds=2
     )
     rows = compare(config)
-    one = read_comparison(config.out)
-    assert one.rows == rows
-    assert one.inputs["versions"].keys() >= {"l2p", "jax", "numpy"}
-    assert one.inputs["protectors"] == {"noisygd": None}
-    assert command(one) == (
+    comparison = read_comparison(config.out)
+    assert comparison.rows == rows
+    assert comparison.inputs["versions"].keys() >= {"l2p", "jax", "numpy"}
+    assert comparison.inputs["protectors"] == {"noisygd": None}
+    assert command(comparison) == (
         "l2p compare --data breast_cancer --model logistic --methods noisygd --epsilon 2 --delta 1e-05 --seeds 2 "
         "--adjacency zero_out --out runs/mine"
     )
-    other = dataclasses.replace(config, delta=1e-6, out=tmp_path / "other")
-    compare(other)
+    stricter = dataclasses.replace(config, delta=1e-6, out=tmp_path / "other")
+    compare(stricter)
     text = page(tmp_path)
     assert "δ = 1e-05" in text
     assert "δ = 1e-06" in text

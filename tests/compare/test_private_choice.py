@@ -56,7 +56,7 @@ def drawing(monkeypatch, *candidates):
     """Replaces the random number of runs by one run of each of these candidates, with different keys."""
 
     def some(seed, budget, num_candidates):
-        return [(one, jax.random.key(100 + i), jax.random.key(200 + i)) for i, one in enumerate(candidates)]
+        return [(index, jax.random.key(100 + i), jax.random.key(200 + i)) for i, index in enumerate(candidates)]
 
     monkeypatch.setattr(module, "draws", some)
 
@@ -82,8 +82,8 @@ def test_a_cell_certifies_all_of_its_runs_within_its_budget_competes_and_resumes
 
 @pytest.mark.slow
 def test_every_run_and_its_score_keep_to_their_shares(rows):
-    one = plan()
-    chosen = choose([one], rows, [0, 3], START)
+    selection = plan()
+    chosen = choose([selection], rows, [0, 3], START)
     rho = base_rho(LAW, BUDGET.epsilon, BUDGET.delta)
     traces = [trace for (cell,) in chosen.traces for trace in cell]
     assert [len(cell) for (cell,) in chosen.traces] == [len(draws(seed, BUDGET, 12)) for seed in (0, 3)]
@@ -92,14 +92,14 @@ def test_every_run_and_its_score_keep_to_their_shares(rows):
         # mu^2 / 2 of Gaussian queries is their rho.
         spent = price.spent(training) / 2, price.spent(scoring) / 2
         np.testing.assert_allclose(spent, [(1 - SCORE_SHARE) * rho, SCORE_SHARE * rho], rtol=1e-4)
-        assert sum(spent) <= one.rho <= rho * (1 + 1e-12)
-    assert one.certify(traces) == total_epsilon(LAW, one.rho, BUDGET.delta) <= BUDGET.epsilon
+        assert sum(spent) <= selection.rho <= rho * (1 + 1e-12)
+    assert selection.certify(traces) == total_epsilon(LAW, selection.rho, BUDGET.delta) <= BUDGET.epsilon
     training, scoring = traces[0]
     for dear in ((training * 2, scoring), (training, scoring * 2)):
         with pytest.raises(RuntimeError, match="withhold the result"):
-            one.certify([*traces[1:], dear])
+            selection.certify([*traces[1:], dear])
     with pytest.raises(RuntimeError, match="does not hold"):
-        dataclasses.replace(one, scoring=one.training).certify([])
+        dataclasses.replace(selection, scoring=selection.training).certify([])
 
 
 @pytest.mark.slow(cases=["noisygd-zero_out", "noisygd-add_remove", "noisygd:tuned-zero_out"])
@@ -109,35 +109,35 @@ def test_caps_come_to_no_more_than_the_budget_whatever_their_unit(name, adjacenc
     budget = Budget(0.7, 1e-6, adjacency)
     method = find_method(f"{name}:private", [budget], MODEL, NUM_ROWS, accountant="rdp")
     assert method.accountant == ("zcdp" if name == "agd" else "gdp")
-    one = SelectionPlan.make(method.protectors[budget], method.accountant, budget, MODEL, NUM_ROWS)
+    selection = SelectionPlan.make(method.protectors[budget], method.accountant, budget, MODEL, NUM_ROWS)
     rho = base_rho(LAW, budget.epsilon, budget.delta)
-    assert (1 - 1e-6) * rho < one.rho <= rho
-    assert one.certify([]) <= budget.epsilon
+    assert (1 - 1e-6) * rho < selection.rho <= rho
+    assert selection.certify([]) <= budget.epsilon
     plain = find_method(name, [budget], MODEL, NUM_ROWS)
     assert (method.sha256, method.range) == (plain.sha256, plain.range)
     # Half of all fields stay unchanged; with so few fields, all may.
-    assert len({str(jax.tree.leaves(candidate)) for candidate in one.candidates}) >= 11
+    assert len({str(jax.tree.leaves(candidate)) for candidate in selection.candidates}) >= 11
 
 
 @pytest.mark.slow
 def test_the_number_of_runs_follows_its_law_and_candidates_are_drawn_evenly():
-    found = [draws(seed, BUDGET, 4) for seed in range(400)]
-    counts = np.array([len(runs) for runs in found])
+    runs_by_seed = [draws(seed, BUDGET, 4) for seed in range(400)]
+    counts = np.array([len(runs) for runs in runs_by_seed])
     ends = [1, 3, 8, 25, 2000]
     chances = np.diff([0.0, *np.cumsum(np.exp(LAW.log_pmf(np.arange(1, 2001))))[np.array(ends) - 1]])
-    seen = np.diff([0, *(np.sum(counts <= end) for end in ends)])
+    counted = np.diff([0, *(np.sum(counts <= end) for end in ends)])
     expected = 400 * chances
     assert chances.sum() == pytest.approx(1.0)
-    assert np.sum((seen - expected) ** 2 / expected) < 28.5  # chi squared of 4 degrees: 1 in 100,000
-    chosen = np.bincount([candidate for runs in found for candidate, *_ in runs])
+    assert np.sum((counted - expected) ** 2 / expected) < 28.5  # chi squared of 4 degrees: 1 in 100,000
+    chosen = np.bincount([candidate for runs in runs_by_seed for candidate, *_ in runs])
     assert chosen / chosen.sum() == pytest.approx([0.25] * 4, abs=5 * math.sqrt(0.1875 / chosen.sum()))
 
 
 def test_draws_are_frozen():
     # As computed with NumPy 2.4 and JAX 0.10.
-    found = [[candidate for candidate, *_ in draws(seed, Budget(0.2, 1e-8), 12)] for seed in range(6)]
-    assert [len(cell) for cell in found] == [2, 5, 7, 3, 1, 1]
-    assert [cell[:3] for cell in found] == [[4, 1], [1, 1, 0], [6, 8, 10], [5, 5, 11], [8], [7]]
+    cells = [[candidate for candidate, *_ in draws(seed, Budget(0.2, 1e-8), 12)] for seed in range(6)]
+    assert [len(cell) for cell in cells] == [2, 5, 7, 3, 1, 1]
+    assert [cell[:3] for cell in cells] == [[4, 1], [1, 1, 0], [6, 8, 10], [5, 5, 11], [8], [7]]
     key = draws(0, Budget(0.2, 1e-8), 12)[0][1]
     assert jax.random.key_data(key).tolist() == [2888309374, 174964788]
 
@@ -155,8 +155,8 @@ def test_runs_have_independent_noise(rows, monkeypatch):
     # All rows are null, so that only noise moves the params.
     nothing = dataclasses.replace(rows, mask=0 * rows.mask)
     drawing(monkeypatch, *[0] * 40)
-    one = plan()
-    (runs,) = module._of_seed([one], nothing, 0, START)
+    selection = plan()
+    (runs,) = module._of_seed([selection], nothing, 0, START)
     correlations = np.corrcoef([run.params for run in runs])[np.triu_indices(40, 1)]
     assert np.abs(correlations).max() < 0.9
     assert abs(correlations.mean()) < 0.04
@@ -165,7 +165,7 @@ def test_runs_have_independent_noise(rows, monkeypatch):
     assert abs(scores.mean()) < 5 * sigma / math.sqrt(40)
     assert scores.std(ddof=1) == pytest.approx(sigma, rel=5 / math.sqrt(78))
     # With a seed's own key, all runs would have the same.
-    shared = simulate([NOISYGD] * module.BLOCK, [one.setups[0]] * module.BLOCK, nothing, [0])
+    shared = simulate([NOISYGD] * module.BLOCK, [selection.setups[0]] * module.BLOCK, nothing, [0])
     assert np.corrcoef(shared.params[0]).min() > 0.999
 
 
@@ -173,13 +173,13 @@ def test_runs_have_independent_noise(rows, monkeypatch):
 def test_runs_are_those_of_the_library_one_by_one_and_the_best_score_is_kept(rows, monkeypatch):
     order = [3, 0, 7]
     drawing(monkeypatch, *order)
-    one = plan()
-    chosen = choose([one], rows, [1], START)
+    selection = plan()
+    chosen = choose([selection], rows, [1], START)
     private = jax.tree.map(jnp.asarray, split(rows, 1).private)
     params, scores = [], []
     for i, candidate in enumerate(order):
-        trained = run(one.candidates[candidate], START, private, one.setups[0], jax.random.key(100 + i))
-        score = run(Score(), trained[0], private, one.setups[1], jax.random.key(200 + i))[0]
+        trained = run(selection.candidates[candidate], START, private, selection.setups[0], jax.random.key(100 + i))
+        score = run(Score(), trained[0], private, selection.setups[1], jax.random.key(200 + i))[0]
         params.append(trained[0])
         scores.append(float(score[0]))
     np.testing.assert_allclose(chosen.params[0, 0], params[int(np.argmax(scores))], rtol=1e-3, atol=1e-4)
@@ -270,10 +270,10 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(config, changes, wo
     ],
 )
 def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, name):
-    asked = {}
+    arguments = {}
 
     def tuning(data, candidates, budget, **options):
-        asked.update(options, data=data, candidates=candidates, budget=budget)
+        arguments.update(options, data=data, candidates=candidates, budget=budget)
         return SimpleNamespace(result="the best run")
 
     monkeypatch.setattr(module, "private_tuning", tuning)
@@ -282,12 +282,17 @@ def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, 
     assert released == "the best run"
     method = find_method(name, [BUDGET], MODEL, NUM_ROWS)
     expected = SelectionPlan.make(method.protectors[BUDGET], method.accountant, BUDGET, MODEL, NUM_ROWS).candidates
-    assert len(asked["candidates"]) == len(expected) == 12
-    for one, other in zip(asked["candidates"], expected, strict=True):
-        chex.assert_trees_all_equal(one.protector, other)
-        assert (one.name, one.sha256, one.range, one.control) == (name, method.sha256, method.range, None)
-    assert (asked["repetitions"], asked["score_share"], asked["ledger"]) == (LAW, SCORE_SHARE, "a ledger")
-    assert (asked["data"], asked["budget"], asked["key"]) == (rows, BUDGET, None)
+    assert len(arguments["candidates"]) == len(expected) == 12
+    for candidate, protector in zip(arguments["candidates"], expected, strict=True):
+        chex.assert_trees_all_equal(candidate.protector, protector)
+        assert (candidate.name, candidate.sha256, candidate.range, candidate.control) == (
+            name,
+            method.sha256,
+            method.range,
+            None,
+        )
+    assert (arguments["repetitions"], arguments["score_share"], arguments["ledger"]) == (LAW, SCORE_SHARE, "a ledger")
+    assert (arguments["data"], arguments["budget"], arguments["key"]) == (rows, BUDGET, None)
 
 
 @pytest.mark.parametrize(

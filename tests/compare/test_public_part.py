@@ -62,11 +62,11 @@ def test_every_seed_has_as_many_public_rows_some_of_each_class_and_no_row_twice(
     rows = table(classes)
     assert public.size(400) == size
     for seed in range(5):
-        whole, task = split(rows, seed), public.task(rows, seed)
+        simple, task = split(rows, seed), public.task(rows, seed)
         assert task.public.x.shape == (size, D)
         assert task.private.x.shape == (400 - size, D)
-        assert keys(whole.private) == sorted(keys(task.private) + keys(task.public))
-        np.testing.assert_array_equal(task.test.x, whole.test.x)
+        assert keys(simple.private) == sorted(keys(task.private) + keys(task.public))
+        np.testing.assert_array_equal(task.test.x, simple.test.x)
         if public.labels is not None:
             counts = [int((task.public.y == label).sum()) for label in public.labels]
             assert min(counts) >= (public.per_class or 1)
@@ -204,8 +204,8 @@ def test_a_class_that_is_missing_gives_an_empty_cell_with_the_reason():
 # ---------------------------------------------------------------------------------------------------------------- files
 @pytest.mark.slow
 def test_a_file_of_public_rows_is_read_by_some_and_private_for_the_others(tmp_path):
-    whole = table(num_rows=330)
-    cells = np.column_stack([whole.x, whole.y])
+    rows_of_both = table(num_rows=330)
+    cells = np.column_stack([rows_of_both.x, rows_of_both.y])
     for name, order, some in (("a.csv", (0, 1, 2, 3), slice(0, 300)), ("b.csv", (3, 2, 0, 1), slice(300, 330))):
         header = ",".join(np.array(["u", "v", "w", "label"])[list(order)])
         np.savetxt(tmp_path / name, cells[some][:, order], delimiter=",", header=header, comments="", fmt="%.9g")
@@ -220,16 +220,18 @@ def test_a_file_of_public_rows_is_read_by_some_and_private_for_the_others(tmp_pa
     facts = json.loads((config.out / "inputs.json").read_text())
     assert (facts["public_share"], facts["public_per_class"]) == (None, None)
     table_of_file = load_rows(config)
-    reader, other = (method.division for method in reversed(resolve_methods(config, table_of_file)))
-    np.testing.assert_array_equal(reader(table_of_file, 0).public.x, whole.x[300:])  # columns in the order of the other
-    assert (reader.num_private(table_of_file), other.num_private(table_of_file)) == (240, 270)
-    assert other(table_of_file, 0).private.x.shape == (270, D)
+    reader, plain = (method.division for method in reversed(resolve_methods(config, table_of_file)))
+    np.testing.assert_array_equal(
+        reader(table_of_file, 0).public.x, rows_of_both.x[300:]
+    )  # columns in the order of the other
+    assert (reader.num_private(table_of_file), plain.num_private(table_of_file)) == (240, 270)
+    assert plain(table_of_file, 0).private.x.shape == (270, D)
     with pytest.raises(InputError, match="the private table itself"):
         compare(dataclasses.replace(config, public=(tmp_path / "a.csv",)))
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "phrase"),
     [
         ({"public_share": 0.1, "public_per_class": 2}, "leave out one of the two"),
         ({"public_share": 1.5}, "no share of the rows"),
@@ -240,7 +242,7 @@ def test_a_file_of_public_rows_is_read_by_some_and_private_for_the_others(tmp_pa
         ({"public": ("b.csv",)}, "is a public set, of which a part is drawn"),
     ],
 )
-def test_options_that_make_no_sense_cost_a_sentence_and_run_nothing(config, change, said):
-    with pytest.raises(InputError, match=said):
+def test_options_that_make_no_sense_cost_a_sentence_and_run_nothing(config, change, phrase):
+    with pytest.raises(InputError, match=phrase):
         compare(dataclasses.replace(config, **change))
     assert not config.out.exists() or not list(config.out.iterdir())

@@ -19,8 +19,8 @@ def rows(scores, column="test_accuracy", epsilon=0.1, **changes):
         | {"method": method, "epsilon": epsilon, "seed": seed, column: score}
         | ({"train_loss": None} if score is None else {})
         | changes
-        for method, found in scores.items()
-        for seed, score in enumerate(found)
+        for method, method_scores in scores.items()
+        for seed, score in enumerate(method_scores)
     ]
 
 
@@ -47,8 +47,8 @@ def test_times_best_shares_ties_and_looks_at_the_seeds_that_all_have():
 
 
 def verdict(scores, metric=ACCURACY):
-    (found,) = standings.verdicts(results.by_seed(rows(scores, metric.column), metric.column), metric)
-    return found
+    (standing,) = standings.verdicts(results.by_seed(rows(scores, metric.column), metric.column), metric)
+    return standing
 
 
 def test_a_lead_beyond_two_paired_standard_errors_is_said_and_a_smaller_one_is_not():
@@ -63,10 +63,10 @@ def test_a_lead_beyond_two_paired_standard_errors_is_said_and_a_smaller_one_is_n
 
 
 def test_of_errors_the_least_wins_and_a_method_that_diverged_is_last():
-    found = verdict({"a": [0.5, 0.6], "b": [0.1, 0.3], "gone": [math.nan, 0.0]}, ERROR)
-    assert (found.best, found.second) == ("b", "a")
-    assert found.lead.mean == pytest.approx(0.35)
-    assert "gone" not in found.level
+    standing = verdict({"a": [0.5, 0.6], "b": [0.1, 0.3], "gone": [math.nan, 0.0]}, ERROR)
+    assert (standing.best, standing.second) == ("b", "a")
+    assert standing.lead.mean == pytest.approx(0.35)
+    assert "gone" not in standing.level
     values = results.by_seed(rows({"a": [0.5], "b": [0.1], "gone": [math.nan]}, "test_mse"), "test_mse")
     ranks = standings.mean_ranks(values, ERROR)
     assert ranks == {"a": 2.0, "b": 1.0, "gone": 3.0}
@@ -79,16 +79,16 @@ def test_one_seed_and_one_method_are_said_for_what_they_are():
 
 
 def test_ranks_average_over_the_budgets_where_a_method_was_scored_and_share_ties():
-    found = rows({"a": [0.9], "b": [0.8], "c": [0.8]}) + rows({"a": [0.1], "b": [0.2], "c": [None]}, epsilon=0.2)
-    ranks = standings.mean_ranks(results.by_seed(found, "test_accuracy"), ACCURACY)
+    both_budgets = rows({"a": [0.9], "b": [0.8], "c": [0.8]}) + rows({"a": [0.1], "b": [0.2], "c": [None]}, epsilon=0.2)
+    ranks = standings.mean_ranks(results.by_seed(both_budgets, "test_accuracy"), ACCURACY)
     assert ranks == {"a": 1.5, "b": 1.75, "c": 2.5}
 
 
 def test_only_honest_private_methods_with_the_asked_neighbours_compete():
-    found = rows({"plain": [0.6]}) + rows({"paper": [0.7]}, adjacency="replace_one")
-    found += rows({"plain:private": [0.5]})
-    found += rows({"plain:oracle": [0.8], "plain:oracle:pretrained": [0.8]}) + rows({"top": [0.9]}, accountant="none")
-    assert standings.kinds(found, "zero_out") == {
+    table = rows({"plain": [0.6]}) + rows({"paper": [0.7]}, adjacency="replace_one")
+    table += rows({"plain:private": [0.5]})
+    table += rows({"plain:oracle": [0.8], "plain:oracle:pretrained": [0.8]}) + rows({"top": [0.9]}, accountant="none")
+    assert standings.kinds(table, "zero_out") == {
         "plain": "private",
         "paper": "paper",
         "plain:private": "private",
@@ -96,7 +96,7 @@ def test_only_honest_private_methods_with_the_asked_neighbours_compete():
         "plain:oracle:pretrained": "oracle",
         "top": "reference",
     }
-    assert list(standings.competing(found, "zero_out", ACCURACY)) == ["plain", "plain:private"]
+    assert list(standings.competing(table, "zero_out", ACCURACY)) == ["plain", "plain:private"]
     assert standings.marked("paper", "paper") == "paper ‡"
     legend = standings.legend(["private", "paper"], "zero_out")
     assert legend == ["‡ its paper's own form, certified for other neighbours than zero_out: not ranked."]

@@ -71,9 +71,9 @@ def fitted():
 def test_the_checks_of_scikit_learn_pass_without_exceptions(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = check_estimator(make(protector="noisygd", simulation_seed=0), on_skip=None)
-    assert len(found) > 45
-    assert {one["status"] for one in found if one["check_name"] != "check_array_api_input"} == {"passed"}
+        checks = check_estimator(make(protector="noisygd", simulation_seed=0), on_skip=None)
+    assert len(checks) > 45
+    assert {check["status"] for check in checks if check["check_name"] != "check_array_api_input"} == {"passed"}
 
 
 QUICK = (
@@ -94,8 +94,8 @@ def test_the_checks_that_hardly_compile_pass(name):
 
 def test_importing_the_package_does_not_import_the_estimators():
     code = "import sys, l2p; l2p.__dir__(); print('sklearn' in sys.modules, 'jax' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["False", "False"]
 
 
 @pytest.mark.slow
@@ -104,18 +104,18 @@ def test_words_come_back_with_probabilities_in_sorted_order(fitted):
     assert fitted.score(X, y) > 0.9
     assert set(fitted.predict(X)) == {"no", "yes"}
     turned = classifier(classes=["yes", "no"]).fit(X, y)
-    for one in (fitted, turned):
-        assert one.classes_.tolist() == ["no", "yes"]
-        likely = one.predict_proba(X)
-        np.testing.assert_array_equal(one.classes_[likely.argmax(1)], one.predict(X))
+    for estimator in (fitted, turned):
+        assert estimator.classes_.tolist() == ["no", "yes"]
+        likely = estimator.predict_proba(X)
+        np.testing.assert_array_equal(estimator.classes_[likely.argmax(1)], estimator.predict(X))
         assert likely[:, 1][y == "yes"].mean() > 0.5
     assert (fitted.n_features_in_, fitted.card_.num_rows, fitted.card_.delta) == (2, N, 1e-5)
 
 
 def test_a_copy_and_a_pickle_predict_the_same_and_a_clone_is_unfitted(fitted):
     X, _ = problem()
-    for one in (copy.deepcopy(fitted), pickle.loads(pickle.dumps(fitted))):  # noqa: S301
-        np.testing.assert_array_equal(one.predict_proba(X), fitted.predict_proba(X))
+    for copied in (copy.deepcopy(fitted), pickle.loads(pickle.dumps(fitted))):  # noqa: S301
+        np.testing.assert_array_equal(copied.predict_proba(X), fitted.predict_proba(X))
     with pytest.raises(NotFittedError):
         clone(fitted).predict(X)
 
@@ -123,11 +123,11 @@ def test_a_copy_and_a_pickle_predict_the_same_and_a_clone_is_unfitted(fitted):
 def test_what_is_not_declared_is_warned_of_and_stands_on_the_card():
     X, y = problem()
     with pytest.warns(PrivacyLeakWarning, match="read off the labels"):
-        made = classifier(classes=None).fit(X, y)
-    assert any("read off them: they are not private" in line for line in made.card_.not_private)
+        estimator = classifier(classes=None).fit(X, y)
+    assert any("read off them: they are not private" in line for line in estimator.card_.not_private)
     with pytest.warns(DefaultBoundsWarning, match=r"\[-5, 5\]"):
-        made = classifier(bounds=None).fit(X / 20 - 3, y)
-    assert any("No bounds of features were declared" in line for line in made.card_.not_private)
+        estimator = classifier(bounds=None).fit(X / 20 - 3, y)
+    assert any("No bounds of features were declared" in line for line in estimator.card_.not_private)
     declared = classifier().fit(X, y).card_
     assert not any("read off" in line or "No bounds" in line for line in declared.not_private)
 
@@ -135,9 +135,9 @@ def test_what_is_not_declared_is_warned_of_and_stands_on_the_card():
 @pytest.mark.slow
 def test_three_classes_train_a_softmax_and_numbers_a_regression():
     X, y = problem(("a", "b", "c"))
-    made = classifier(classes=["a", "b", "c"]).fit(X, y)
-    assert (made.card_.model, made.predict_proba(X).shape) == ("softmax:3", (N, 3))
-    assert made.score(X, y) > 0.6
+    estimator = classifier(classes=["a", "b", "c"]).fit(X, y)
+    assert (estimator.card_.model, estimator.predict_proba(X).shape) == ("softmax:3", (N, 3))
+    assert estimator.score(X, y) > 0.6
     X, y = problem(number=True)
     number = PrivateRegressor(20.0, protector="noisygd", target_bounds=(100, 300), simulation_seed=0, **BOUNDS).fit(
         X, y
@@ -165,9 +165,9 @@ def test_no_meta_estimator_seeds_its_clones():
         warnings.simplefilter("ignore", RepeatedFitWarning)
         bagged = BaggingClassifier(release, n_estimators=2, bootstrap=False, random_state=0).fit(X, y)
         searched = GridSearchCV(release, {"epsilon": [9.0, 20.0]}, cv=2).fit(X, y)
-    for made in (*bagged.estimators_, searched.best_estimator_):
-        assert made.card_.private_release
-    first, second = (made.result_.params for made in bagged.estimators_)
+    for estimator in (*bagged.estimators_, searched.best_estimator_):
+        assert estimator.card_.private_release
+    first, second = (estimator.result_.params for estimator in bagged.estimators_)
     assert (first != second).any()
 
 
@@ -185,19 +185,19 @@ def test_every_fit_of_a_release_after_the_first_warns_and_a_ledger_stops_them(tm
     with pytest.warns(RepeatedFitWarning, match=r"every fit spends its own budget.*name a ledger"):
         first.fit(X, y)
     budget = Budget(2.0, 1e-5)
-    kept = Ledger.create(tmp_path / "ward.ledger", "ward", budget, "basic", limit_of("basic", budget))
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", budget, "basic", limit_of("basic", budget))
     # Of three fits at epsilon 0.8 two fit in.
-    validated = classifier(0.8, delta=1e-6, simulation_seed=None, ledger=kept.path)
+    validated = classifier(0.8, delta=1e-6, simulation_seed=None, ledger=ledger.path)
     with pytest.warns(RepeatedFitWarning, match="the ledger adds them up"), pytest.raises(InputError, match="left"):
         cross_val_score(validated, X, y, cv=3, error_score="raise")
-    assert [entry.state for entry in kept.entries()] == ["settled", "settled"]
+    assert [entry.state for entry in ledger.entries()] == ["settled", "settled"]
 
 
 def test_a_pipeline_of_public_steps_works():
     X, y = problem()
-    made = make_pipeline(FunctionTransformer(np.sqrt), classifier(bounds=(0, 11))).fit(X, y)
-    assert made.score(X, y) > 0.8
-    assert made.predict_proba(X).shape == (N, 2)
+    pipeline = make_pipeline(FunctionTransformer(np.sqrt), classifier(bounds=(0, 11))).fit(X, y)
+    assert pipeline.score(X, y) > 0.8
+    assert pipeline.predict_proba(X).shape == (N, 2)
 
 
 WARD = Schema(
@@ -215,11 +215,11 @@ def frame(pandas):
 def test_a_frame_with_a_schema_trains_as_the_whole_table_does():
     data, y = frame(pytest.importorskip("pandas"))
     y = np.where(np.arange(N) == 3, "yes.", y)
-    made = PrivateClassifier(20.0, protector="noisygd", schema=WARD, simulation_seed=0).fit(data, y)
-    assert made.feature_names_in_.tolist() == ["age", "sex", "id"]
-    likely = made.predict_proba(data)
-    np.testing.assert_array_equal(made.predict_proba(data[["sex", "age"]]), likely)
-    np.testing.assert_array_equal(made.predict_proba(data.to_numpy(object)), likely)
+    estimator = PrivateClassifier(20.0, protector="noisygd", schema=WARD, simulation_seed=0).fit(data, y)
+    assert estimator.feature_names_in_.tolist() == ["age", "sex", "id"]
+    likely = estimator.predict_proba(data)
+    np.testing.assert_array_equal(estimator.predict_proba(data[["sex", "age"]]), likely)
+    np.testing.assert_array_equal(estimator.predict_proba(data.to_numpy(object)), likely)
     numbers = classifier().fit(data[["age"]], problem()[1])
     assert numbers.feature_names_in_.tolist() == ["age"]
     with pytest.warns(UserWarning, match="does not have valid feature names"):
@@ -228,7 +228,7 @@ def test_a_frame_with_a_schema_trains_as_the_whole_table_does():
         PrivateClassifier(schema=WARD).fit(data.assign(sex=None), y)
     gone = data.assign(sex=None)
     with pytest.raises(InputError, match="knows no empty prediction"):
-        made.predict(gone)
+        estimator.predict(gone)
 
 
 # ----------------------------------------------------------------------------------------------------- private_train
@@ -238,7 +238,7 @@ def test_a_pair_with_bounds_trains_as_rows_that_are_scaled_by_hand_do():
     key = jax.random.key(0)
     by_hand = l2p.private_train(rows, "noisygd", Budget(20.0, 1e-5), key=key)
     for bounds in ((0, 120), (np.zeros(2), np.full(2, 120)), {"x0": (0, 120), "x1": (0, 120)}):
-        found = l2p.private_train(
+        result = l2p.private_train(
             (X, y),
             "noisygd",
             Budget(20.0, 1e-5),
@@ -247,16 +247,16 @@ def test_a_pair_with_bounds_trains_as_rows_that_are_scaled_by_hand_do():
             classes=("no", "yes"),
             public=(X[:9] * 0.99, y[:9]),
         )
-        np.testing.assert_array_equal(found.params, by_hand.params)
-        assert any("9 public rows" in line for line in found.card.not_private)
-    assert set(found.predict(X)) == {"no", "yes"}
+        np.testing.assert_array_equal(result.params, by_hand.params)
+        assert any("9 public rows" in line for line in result.card.not_private)
+    assert set(result.predict(X)) == {"no", "yes"}
 
 
 def test_a_whole_table_may_come_as_features_and_the_target_beside_it_is_what_counts():
     # As README does: `.fit(patients, patients["readmitted"])`. A schema says which columns are features.
     features = {"age": [1], "sex": ["f"]}
-    whole = as_columns((features | {"back": ["maybe"]}, ["no"]), WARD, Format())
-    assert whole == as_columns((features, ["no"]), WARD, Format()) == features | {"back": ["no"]}
+    complete = as_columns((features | {"back": ["maybe"]}, ["no"]), WARD, Format())
+    assert complete == as_columns((features, ["no"]), WARD, Format()) == features | {"back": ["no"]}
 
 
 def test_a_target_never_takes_the_name_of_a_feature():
@@ -289,18 +289,18 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_declared_wrong_is_a_sentence_before_anything_is_asked(monkeypatch, name):
-    (data, options), said = BAD[name]
+    (data, options), phrase = BAD[name]
     monkeypatch.setattr(private_run, "_start", lambda *_: pytest.fail("a query was asked"))
     options = dict(options)
     budget = Budget(1.0, options.pop("delta", 1e-5))
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(InputError, match=phrase) as caught:
         l2p.private_train(data, "noisygd", budget, **options)
     assert "61.06" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "phrase"),
     [
         ({"epsilon": -1.0}, "epsilon is -1"),
         ({"delta": 0.5}, "not below 1/N"),
@@ -312,9 +312,9 @@ def test_what_is_declared_wrong_is_a_sentence_before_anything_is_asked(monkeypat
         ({"classes": ["no", "maybe"]}, "labels other than"),
     ],
 )
-def test_an_estimator_refuses_in_a_sentence_before_anything_is_asked(monkeypatch, changes, said):
+def test_an_estimator_refuses_in_a_sentence_before_anything_is_asked(monkeypatch, changes, phrase):
     monkeypatch.setattr(private_run, "_start", lambda *_: pytest.fail("a query was asked"))
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(InputError, match=phrase) as caught:
         classifier(**changes).fit(X, Y)
     assert "61.06" not in str(caught.value)
 
@@ -330,9 +330,9 @@ def test_a_cell_that_is_no_number_is_not_quoted(fitted):
 
 @pytest.mark.slow
 def test_models_without_probabilities_refuse_them():
-    made = classifier(model="svm").fit(X, Y)
-    assert made.score(X, Y) > 0.9
+    estimator = classifier(model="svm").fit(X, Y)
+    assert estimator.score(X, Y) > 0.9
     with pytest.raises(InputError, match="without probabilities"):
-        made.predict_proba(X)
+        estimator.predict_proba(X)
     with pytest.raises(InputError, match="use PrivateRegressor"):
         classifier(schema=Schema({"a": Number(0, 1)}, Target("b", bounds=(0, 1)))).fit(X, Y)

@@ -16,7 +16,10 @@ def _forgotten():
 def test_options_are_known_to_this_jax_and_change_no_result():
     options = compiling.quick_options()
     assert options == compiling.QUICK
-    plain, quick = (float(jax.jit(lambda x: (x * 3 + 1) / 7, compiler_options=one)(2.0)) for one in ({}, options))
+    plain, quick = (
+        float(jax.jit(lambda x: (x * 3 + 1) / 7, compiler_options=compiler_options)(2.0))
+        for compiler_options in ({}, options)
+    )
     assert plain == pytest.approx(quick, rel=1e-6)
 
 

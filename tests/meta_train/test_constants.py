@@ -28,15 +28,17 @@ def of_basis(protector, name):
 
 def judge(row_norm: float, ratio: float):
     """Scores that are lowest at these constants."""
-    return lambda one: abs(of_basis(one, "row_norm") - row_norm) + abs(of_basis(one, "log_least_ratio") - ratio)
+    return lambda protector: (
+        abs(of_basis(protector, "row_norm") - row_norm) + abs(of_basis(protector, "log_least_ratio") - ratio)
+    )
 
 
 def test_each_constant_is_set_to_its_best_value_one_after_the_other(start):
-    chosen, told = choose(start, NAMES, judge(2.0, 0.0))
+    chosen, scores = choose(start, NAMES, judge(2.0, 0.0))
     assert (of_basis(chosen, "row_norm"), of_basis(chosen, "log_least_ratio")) == (2.0, 0.0)
-    assert [value for value, _ in told["eigenbasis.row_norm"]] == [1.0, 2.0, 3.0]
+    assert [value for value, _ in scores["eigenbasis.row_norm"]] == [1.0, 2.0, 3.0]
     # The second is judged with the first as it was chosen.
-    assert told["eigenbasis.log_least_ratio"] == [[0.0, 0.0], [1.0, 1.0]]
+    assert scores["eigenbasis.log_least_ratio"] == [[0.0, 0.0], [1.0, 1.0]]
     # Nothing else changes.
     changed = chosen.with_purchases(start.purchase(Eigenbasis))
     assert all(map(operator.is_, jax.tree.leaves(changed), jax.tree.leaves(start)))
@@ -44,13 +46,13 @@ def test_each_constant_is_set_to_its_best_value_one_after_the_other(start):
 
 def test_a_constant_stays_where_no_value_is_better(start):
     as_is = of_basis(start, "row_norm"), of_basis(start, "log_least_ratio")
-    chosen, told = choose(start, NAMES, judge(*as_is))
+    chosen, scores = choose(start, NAMES, judge(*as_is))
     assert chosen is start
-    assert min(score for _, score in told["eigenbasis.row_norm"]) > 0
+    assert min(score for _, score in scores["eigenbasis.row_norm"]) > 0
 
 
 def test_without_constants_nothing_is_judged(start):
-    assert choose(start, (), lambda one: pytest.fail("judged")) == (start, {})
+    assert choose(start, (), lambda protector: pytest.fail("judged")) == (start, {})
 
 
 @pytest.mark.slow(but=["nothing=0"])
@@ -78,10 +80,10 @@ def test_single_numbers_are_accepted(start):
 @pytest.mark.parametrize("fold", ["", "-fold-1", "-fold-2", "-fold-3"])
 def test_what_ships_has_the_values_that_scored_best(fold):
     loaded = checkpoint.load(f"control-universal-narrow{fold}")
-    told = loaded.card["held_out"]["constants"]
-    assert list(told) == ["eigenbasis.log_least_ratio"]
-    for place, tried in told.items():
-        best = min(tried, key=lambda one: one[1])[0]
+    constants = loaded.card["held_out"]["constants"]
+    assert list(constants) == ["eigenbasis.log_least_ratio"]
+    for place, tried in constants.items():
+        best = min(tried, key=lambda trial: trial[1])[0]
         # Within 1e-4, to which the values in the recipe are rounded; where none was better, it is the start's.
         assert of_basis(loaded.protector, place.partition(".")[2]) == pytest.approx(best, abs=1e-4)
     assert jnp.isfinite(loaded.card["held_out"]["held_out_score"])
@@ -102,8 +104,8 @@ def test_a_training_ends_with_the_choice(tmp_path):
         constants=("eigenbasis.row_norm=0.5,2.5",),
     )
     loaded = checkpoint.load(str(meta_train(config, tmp_path / "out")))
-    (told,) = loaded.card["held_out"]["constants"].values()
-    assert [value for value, _ in told] == [0.5, 2.5]
-    best = min(score for _, score in told)
+    (trials,) = loaded.card["held_out"]["constants"].values()
+    assert [value for value, _ in trials] == [0.5, 2.5]
+    best = min(score for _, score in trials)
     assert loaded.card["held_out"]["held_out_score"] == pytest.approx(best, abs=1e-4)
-    assert of_basis(loaded.protector, "row_norm") == min(told, key=lambda one: one[1])[0]
+    assert of_basis(loaded.protector, "row_norm") == min(trials, key=lambda trial: trial[1])[0]

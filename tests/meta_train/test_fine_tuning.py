@@ -62,13 +62,13 @@ def write(folder, name, rows=200, kind="binary", seed=0):
 @pytest.fixture(scope="module")
 def small():
     """Trainings are small, and their step is compiled once."""
-    real, compiled, known = own.config_for, gradients.compiled, {}
+    real, compiled, compiled_by_config = own.config_for, gradients.compiled, {}
 
     def once(tasks, resolved, learner, outer):
-        return known.setdefault((tasks, learner, outer), compiled(tasks, resolved, learner, outer))
+        return compiled_by_config.setdefault((tasks, learner, outer), compiled(tasks, resolved, learner, outer))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(own, "config_for", lambda *asked: real(*asked).but(gain_rounds=1, **SMALL))
+        patch.setattr(own, "config_for", lambda *args: real(*args).but(gain_rounds=1, **SMALL))
         patch.setattr(planning, "steps_for", lambda minutes: SMALL["steps"])
         patch.setattr(fine_tuning, "OWN_TASKS", 2)
         patch.setattr(gradients, "compiled", once)
@@ -96,9 +96,9 @@ def test_the_card_names_every_table_by_its_content(trained, tables):
     card = checkpoint.load(trained[0]).card
     for (data, _), rows in zip(tables, (200, 300), strict=True):
         assert source_of_file(data) in card["sources"]
-        (known,) = [one for one in card["tables"] if one["name"] == data.stem]
-        assert known["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
-        assert (known["rows"], known["left_out"], known["features"]) == (rows, 0, 4)
+        (entry,) = [entry for entry in card["tables"] if entry["name"] == data.stem]
+        assert entry["sha256"] == hashlib.sha256(data.read_bytes()).hexdigest()
+        assert (entry["rows"], entry["left_out"], entry["features"]) == (rows, 0, 4)
     # What it started from has sources, too.
     assert set(checkpoint.load(START).card["sources"]) < set(card["sources"])
     assert card["warm_start_arrays_sha256"] == checkpoint.load(START).arrays_sha256
@@ -114,10 +114,10 @@ def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gain
     assert lines[:3] == ["north: 200 rows, 4 features", "south: 300 rows, 4 features", fine_tuning.PUBLIC]
     (estimate,) = [number for number, line in enumerate(lines) if line.startswith("about ")]
     assert "2 steps of" in lines[estimate]
-    *told, made_for = lines[estimate + 1 :]
+    *gain_lines, made_for = lines[estimate + 1 :]
     if made_for.startswith("it applies"):
         assert "tables of 5 to 10 features" in made_for
-        assert 6 <= sum(line.startswith("  epsilon") for line in told) <= 8
+        assert 6 <= sum(line.startswith("  epsilon") for line in gain_lines) <= 8
     else:
         assert f"{START} " in made_for
         assert " kept" in made_for
@@ -126,11 +126,11 @@ def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gain
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [190, 240, 20_000])
 def test_the_next_extract_of_its_tables_is_in_its_range(trained, rows):
-    """Whatever was gained, nothing says that it was not trained for such a table."""
+    """No warning says that it was not trained for such a table, whatever was gained."""
     budget = Budget(1.0, 1e-6)
-    found = lookup.resolve(str(trained[0]), budget, "logistic")
-    _, _, setup, warnings = set_up(found, budget, find_model("logistic", 2), 5, rows)
-    assert not range_warnings(found.range, setup, 5, budget)
+    method = lookup.resolve(str(trained[0]), budget, "logistic")
+    _, _, setup, warnings = set_up(method, budget, find_model("logistic", 2), 5, rows)
+    assert not range_warnings(method.range, setup, 5, budget)
     assert not [warning for warning in warnings if "not trained for this range" in warning]
 
 
@@ -139,12 +139,12 @@ def test_it_is_not_scored_on_its_own_tables(trained, tables, tmp_path):
     path, _ = trained
     copy = shutil.copy(tables[0][0], tmp_path / "renamed.csv")
     rows = Rows(np.zeros((200, 5)), np.zeros(200), np.ones(200))
-    asked = {"out": tmp_path, "methods": (str(path),), "delta": 1e-5}
+    options = {"out": tmp_path, "methods": (str(path),), "delta": 1e-5}
     for data in (tables[0][0], copy):
         with pytest.raises(InputError, match="was made from table:north:"):
-            resolve_methods(CompareConfig(str(data), schema=Path(tables[0][1]), **asked), rows)
-    other, schema = write(tmp_path, "east", seed=2)
-    (method,) = resolve_methods(CompareConfig(str(other), schema=Path(schema), **asked), rows)
+            resolve_methods(CompareConfig(str(data), schema=Path(tables[0][1]), **options), rows)
+    east, schema = write(tmp_path, "east", seed=2)
+    (method,) = resolve_methods(CompareConfig(str(east), schema=Path(schema), **options), rows)
     assert method.name == str(path)
 
 
@@ -153,22 +153,22 @@ def test_a_packed_table_is_the_same_and_one_called_as_a_public_set_is_that_set(t
     packed.write_bytes(gzip.compress(tables[0][0].read_bytes()))
     assert source_of_file(packed) == source_of_file(tables[0][0])
     adult = shutil.copy(tables[0][0], tmp_path / "adult.csv")
-    asked = (Budget(1.0, 1e-5), "logistic")
+    args = (Budget(1.0, 1e-5), "logistic")
     with pytest.raises(InputError, match="was made from adult"):
-        lookup.resolve(str(checkpoint.find("universal-logistic")), *asked, avoid=(source_of_file(adult),))
+        lookup.resolve(str(checkpoint.find("universal-logistic")), *args, avoid=(source_of_file(adult),))
     # By its name, a hold-out without that set takes its place; on any other table it runs itself.
-    found = lookup.resolve("universal-logistic", *asked, avoid=(source_of_file(adult),))
-    assert found.sha256 == checkpoint.digest("universal-logistic-no-adult")
-    assert lookup.resolve("universal-logistic", *asked, avoid=(source_of_file(tables[0][0]),)).hold_out is None
+    method = lookup.resolve("universal-logistic", *args, avoid=(source_of_file(adult),))
+    assert method.sha256 == checkpoint.digest("universal-logistic-no-adult")
+    assert lookup.resolve("universal-logistic", *args, avoid=(source_of_file(tables[0][0]),)).hold_out is None
 
 
 def test_held_out_rows_are_in_no_task_of_the_training(tables):
     table = own_tables.read(*tables[1])
-    train, kept = families(own_tables.keep(table))
-    assert (len(train.y), len(kept.y)) == (240, 60)
-    together = np.concatenate([train.x, kept.x])
+    train, test = families(own_tables.keep(table))
+    assert (len(train.y), len(test.y)) == (240, 60)
+    together = np.concatenate([train.x, test.x])
     assert np.array_equal(np.sort(together, axis=0), np.sort(table.x, axis=0))
-    assert not {row.tobytes() for row in np.asarray(train.x)} & {row.tobytes() for row in np.asarray(kept.x)}
+    assert not {row.tobytes() for row in np.asarray(train.x)} & {row.tobytes() for row in np.asarray(test.x)}
 
 
 @pytest.mark.slow
@@ -178,8 +178,8 @@ def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
     (data, schema), out = zip(*tables, strict=True), tmp_path / "mine"
     compiled = gradients.compiled
 
-    def interrupted(*asked):
-        update, calls = compiled(*asked), []
+    def interrupted(*args):
+        update, calls = compiled(*args), []
 
         def step(state, number):
             calls.append(number)
@@ -203,21 +203,21 @@ def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
 
 @pytest.mark.slow
 def test_few_minutes_evolve_constants_on_tables_of_two_kinds_by_what_judges_them(small, tables, tmp_path, monkeypatch):
-    """Without a gradient, and in one training, which goes on."""
-    monkeypatch.setattr(planning, "has_networks", lambda *asked: False)
+    """Constants are evolved without a gradient, in one training, which can be resumed."""
+    monkeypatch.setattr(planning, "has_networks", lambda *args: False)
     monkeypatch.setattr(gradients, "compiled", None)
     numbers = write(tmp_path, "numbers", kind="regression", seed=3)
     (data, schemas), lines, out = zip(tables[0], numbers, strict=True), [], tmp_path / "mine"
     path = meta_train.fine_tune(data, schemas, out, minutes=60, say=lines.append)
-    found = checkpoint.load(path)
+    loaded = checkpoint.load(path)
     assert any("do for constants alone" in line for line in lines)
-    assert (found.card["config"]["kind"], found.card["config"]["protector"]) == ("own_constants", "control_line")
-    assert found.card["models"] == ["logistic", "square"]
-    assert found.card["held_out"]["gains"]["by_model"].keys() == {"logistic", "square"}
-    assert found.card["held_out"]["gains"]["by_source"].keys() == {
-        own_tables.read(*one).source for one in (tables[0], numbers)
+    assert (loaded.card["config"]["kind"], loaded.card["config"]["protector"]) == ("own_constants", "control_line")
+    assert loaded.card["models"] == ["logistic", "square"]
+    assert loaded.card["held_out"]["gains"]["by_model"].keys() == {"logistic", "square"}
+    assert loaded.card["held_out"]["gains"]["by_source"].keys() == {
+        own_tables.read(*files).source for files in (tables[0], numbers)
     }
-    assert found.card["held_out"]["steps"] == 2
+    assert loaded.card["held_out"]["steps"] == 2
     first = json.loads((out / "log.jsonl").read_text().splitlines()[0])
     assert first["finite"] == 1.0
     assert 0.0 < first["gradient_norm"] < np.inf
@@ -226,8 +226,8 @@ def test_few_minutes_evolve_constants_on_tables_of_two_kinds_by_what_judges_them
 def fine_tuned(folder, gains, start="universal-logistic"):
     """A start under another name, as if fine-tuning had gained so much over itself in eight bands."""
     shipped = checkpoint.load(start)
-    told = shipped.card["held_out"]["gains"]
-    told = {"log_signal": told["log_signal"], "mean": gains, "standard_error": [0.1] * 8, "tasks": 64}
+    gains_on_card = shipped.card["held_out"]["gains"]
+    gains_on_card = {"log_signal": gains_on_card["log_signal"], "mean": gains, "standard_error": [0.1] * 8, "tasks": 64}
     card = {
         "name": "universal-own",
         "models": ["logistic"],
@@ -235,7 +235,7 @@ def fine_tuned(folder, gains, start="universal-logistic"):
         "range": shipped.card["range"] | {"num_features": [3, 150]},
         "config": {"warm_start": start},
         "warm_start_arrays_sha256": shipped.arrays_sha256,
-        "held_out": {"gains": told},
+        "held_out": {"gains": gains_on_card},
     }
     path = folder / "universal-own.safetensors"
     checkpoint.save(shipped.protector, path, card)
@@ -248,16 +248,16 @@ def fine_tuned(folder, gains, start="universal-logistic"):
 def test_where_nothing_was_gained_the_start_runs_as_it_is_deployed(tmp_path, epsilon, expected):
     path = fine_tuned(tmp_path, gains=[0.0] * 6 + [1.0] * 2)
     budget = Budget(epsilon, 1e-6)
-    found = lookup.resolve(str(path), budget, "logistic")
-    ran, *_ = set_up(found, budget, find_model("logistic", 2), 10, 5_000)
+    method = lookup.resolve(str(path), budget, "logistic")
+    ran, *_ = set_up(method, budget, find_model("logistic", 2), 10, 5_000)
     assert ran.name == (str(path) if expected == "own" else expected)
 
 
 def test_a_start_that_gives_way_on_narrow_tables_is_no_fault_of_what_was_made_for_them(tmp_path):
-    """Where nothing was gained, and `universal` itself serves no table of four columns."""
+    """Nothing was gained, and `universal` itself serves no table of four columns."""
     path, budget = fine_tuned(tmp_path, [0.0] * 8, start="universal"), Budget(1.0, 1e-6)
-    found = lookup.resolve(str(path), budget, "logistic")
-    ran, _, _, warnings = set_up(found, budget, find_model("logistic", 2), 4, 5_000)
+    method = lookup.resolve(str(path), budget, "logistic")
+    ran, _, _, warnings = set_up(method, budget, find_model("logistic", 2), 4, 5_000)
     assert ran.name == "control-universal"
     (warning,) = warnings
     assert warning.startswith("At this budget universal runs: ")
@@ -274,7 +274,9 @@ def test_gains_are_over_the_start_as_it_is_deployed():
     evaluator._resolved = resolved.resolve(config.tasks, config.simulated, starting_point(config))
     evaluator._start, evaluator._stand_in = "start", (control, protector)
     ran = {"start": 1.0}
-    evaluator._results = lambda one, *_: {"score": np.full(4, ran.get(one, 2.0) if isinstance(one, str) else 2.0)}
+    evaluator._results = lambda protector, *_: {
+        "score": np.full(4, ran.get(protector, 2.0) if isinstance(protector, str) else 2.0)
+    }
     batch = dataclasses.make_dataclass("Batch", ["log_signal"])(np.array([1.0, 2.0, 3.0, 5.0]))
     # `universal-logistic` is known to gain nothing from 1.7625 to 3.8875.
     assert evaluator._start_results(config.shapes[0], batch, 0)["score"].tolist() == [1.0, 2.0, 2.0, 1.0]
@@ -373,8 +375,8 @@ def test_few_rows_and_kinds_that_the_start_does_not_learn_are_refused(no_trainin
     few = write(tmp_path, "few", rows=199)
     assert "has 199 rows" in refusal([few[0]], [few[1]], tmp_path / "out")
     many = [write(tmp_path, kind, kind=kind) for kind in ("regression", "multiclass")]
-    said = refusal(*map(list, zip(*many, strict=True)), tmp_path / "out", start="regression")
-    assert "multiclass, which is one of several classes" in said
+    message = refusal(*map(list, zip(*many, strict=True)), tmp_path / "out", start="regression")
+    assert "multiclass, which is one of several classes" in message
 
 
 def test_minutes_that_leave_no_time_are_refused_before_anything_is_done(no_training, tmp_path):
@@ -390,7 +392,7 @@ def test_a_recipe_that_minutes_leave_no_time_for_is_refused_before_anything_is_d
 
 @pytest.mark.parametrize("kind", TARGETS)
 def test_what_is_judged_on_is_whole_tables_and_rows_that_no_run_has_read(tmp_path, kind):
-    """Of two tables of a kind, each by its place: its own rows in every task, padded, with its own targets."""
+    """Tasks of two tables of a kind, each at its place, hold the table's own rows, padded, with its own targets."""
     data, schemas = zip(*(write(tmp_path, name, rows, kind) for name, rows in (("a", 200), ("b", 300))), strict=True)
     tables = [own_tables.read(*pair) for pair in zip(data, schemas, strict=True)]
     source = "+".join(map(own_tables.keep, tables))
@@ -421,9 +423,9 @@ def test_what_cannot_be_resumed_is_refused(monkeypatch, tmp_path):
         lambda config, out, watch: (out / "config.json").write_text(json.dumps(config.flat())) and out,
     )
     meta_train.fine_tune([data], [schema], out)
-    other = write(tmp_path, "other", seed=5)
+    second_table = write(tmp_path, "other", seed=5)
     with pytest.raises(InputError, match="holds a training on other tables"):
-        meta_train.fine_tune([other[0]], [other[1]], out)
+        meta_train.fine_tune([second_table[0]], [second_table[1]], out)
     data.write_text(data.read_text() + "1,0.5,a,no\n")
     with pytest.raises(InputError, match="is not what it was"):
         __main__.main(out, resume=True)

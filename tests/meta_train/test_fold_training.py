@@ -57,25 +57,25 @@ def recipes(tmp_path, monkeypatch):
 @pytest.fixture
 def trained(recipes, monkeypatch):
     """Names of what was trained, each in no time."""
-    found = []
+    names = []
 
     def train(config, out, watch):
-        found.append(config.name)
+        names.append(config.name)
         out.mkdir(parents=True)
         assert config.start.warm_start is None or checkpoint.find(config.start.warm_start).parent.parent == out.parent
         return write_checkpoint(out, config.name, config=config.flat())
 
     monkeypatch.setattr(fold_training, "train", train)
     monkeypatch.setattr(fold_training.meta_test, "update_where_possible", lambda path: None)
-    return found
+    return names
 
 
 def test_every_start_is_trained_before_what_starts_from_it_and_nothing_twice(trained, tmp_path, capsys):
     words = ["meta-train", "--recipe", "tiny", "--folds", "--out", str(tmp_path / "out")]
     assert cli.main(words) == 0
     assert trained == ORDER
-    said = capsys.readouterr().out
-    assert "4 of 6: tiny-fold-1, from control-tiny-fold-1, without digits:odd\n" in said
+    printed = capsys.readouterr().out
+    assert "4 of 6: tiny-fold-1, from control-tiny-fold-1, without digits:odd\n" in printed
     (tmp_path / "out" / "tiny-fold-2" / "tiny-fold-2.safetensors").unlink()
     (tmp_path / "out" / "tiny-fold-2").rmdir()
     assert cli.main(words) == 0
@@ -85,9 +85,9 @@ def test_every_start_is_trained_before_what_starts_from_it_and_nothing_twice(tra
 
 
 def test_what_was_trained_with_another_config_is_not_taken_for_the_recipe(trained, tmp_path):
-    other = resolve.resolve("tiny").flat() | {"steps": 7}
+    changed_config = resolve.resolve("tiny").flat() | {"steps": 7}
     (tmp_path / "tiny").mkdir()
-    write_checkpoint(tmp_path / "tiny", "tiny", config=other)
+    write_checkpoint(tmp_path / "tiny", "tiny", config=changed_config)
     with pytest.raises(InputError, match="trained with another config"):
         fold_training.train_with_folds("tiny", tmp_path)
     assert trained == ["control-tiny"]
@@ -112,10 +112,10 @@ def test_an_interrupted_one_says_that_the_same_command_goes_on(trained, tmp_path
 
 
 def test_a_checkpoint_that_was_not_judged_is(trained, tmp_path, monkeypatch):
-    judged, told = [], checkpoint.read_checkpoint_card(SHIPPED)["meta_test"]
+    judged, judgement = [], checkpoint.read_checkpoint_card(SHIPPED)["meta_test"]
     monkeypatch.setattr(fold_training.meta_test, "update_where_possible", judged.append)
     paths = []
-    for name, more in (("tiny", {}), ("tiny-fold-1", {"meta_test": told})):
+    for name, more in (("tiny", {}), ("tiny-fold-1", {"meta_test": judgement})):
         (tmp_path / name).mkdir()
         paths.append(write_checkpoint(tmp_path / name, name, config=resolve.resolve(name).flat(), **more))
     fold_training.train_with_folds("tiny", tmp_path)
@@ -136,19 +136,19 @@ def test_folds_start_from_what_was_trained_beside_them_and_name_it(recipes, tmp_
         return ship(config, out, start, {}, 0.0, (3,))
 
     monkeypatch.setattr(fold_training, "train", train)
-    made = {path.parent.name: checkpoint.load(path) for path in fold_training.train_with_folds("tiny", tmp_path)}
-    assert list(made) == ended == ORDER
+    by_name = {path.parent.name: checkpoint.load(path) for path in fold_training.train_with_folds("tiny", tmp_path)}
+    assert list(by_name) == ended == ORDER
     for name in ("tiny", "tiny-fold-1", "tiny-fold-2"):
-        one, start = made[name], made[f"control-{name}"]
-        assert one.card["config"]["warm_start"] == f"control-{name}"
-        assert one.card["warm_start_arrays_sha256"] == one.arrays_sha256 == start.arrays_sha256
-    assert len({one.arrays_sha256 for one in made.values()}) == 3
-    assert made["tiny-fold-1"].card["sources"] == ["breast_cancer"]
-    assert made["tiny-fold-2"].card["sources"] == ["digits:odd"]
+        loaded, start = by_name[name], by_name[f"control-{name}"]
+        assert loaded.card["config"]["warm_start"] == f"control-{name}"
+        assert loaded.card["warm_start_arrays_sha256"] == loaded.arrays_sha256 == start.arrays_sha256
+    assert len({loaded.arrays_sha256 for loaded in by_name.values()}) == 3
+    assert by_name["tiny-fold-1"].card["sources"] == ["breast_cancer"]
+    assert by_name["tiny-fold-2"].card["sources"] == ["digits:odd"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "phrase"),
+    ("options", "phrase"),
     [
         ({"fold": 1, "like": "universal"}, "name the recipe"),
         ({"folds": True, "like": "universal"}, "name the recipe"),
@@ -160,14 +160,14 @@ def test_folds_start_from_what_was_trained_beside_them_and_name_it(recipes, tmp_
         ({"recipe": "universall", "folds": True}, "did you mean 'universal'"),
     ],
 )
-def test_folds_of_what_has_none_are_refused(tmp_path, asked, phrase):
+def test_folds_of_what_has_none_are_refused(tmp_path, options, phrase):
     with pytest.raises(InputError, match=phrase):
-        __main__.main(tmp_path, **asked)
+        __main__.main(tmp_path, **options)
 
 
 def test_one_fold_is_trained_by_its_number(recipes, tmp_path, monkeypatch):
-    found = []
-    monkeypatch.setattr(__main__, "train", lambda config, out, watch: found.append(config) or out / "x")
+    configs = []
+    monkeypatch.setattr(__main__, "train", lambda config, out, watch: configs.append(config) or out / "x")
     __main__.main(tmp_path, recipe="tiny", fold=2)
-    assert [config.name for config in found] == ["tiny-fold-2"]
-    assert json.dumps(found[0].flat()) == json.dumps(resolve.resolve("tiny-fold-2").flat())
+    assert [config.name for config in configs] == ["tiny-fold-2"]
+    assert json.dumps(configs[0].flat()) == json.dumps(resolve.resolve("tiny-fold-2").flat())

@@ -13,9 +13,9 @@ from meta_train.recipes import resolve, tuned
 @pytest.fixture
 def trained(monkeypatch):
     """The configs that were trained."""
-    found = []
-    monkeypatch.setattr(__main__, "train", lambda config, out, watch: found.append(config) or out / "x")
-    return found
+    configs = []
+    monkeypatch.setattr(__main__, "train", lambda config, out, watch: configs.append(config) or out / "x")
+    return configs
 
 
 def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
@@ -46,7 +46,7 @@ def test_what_a_recipe_trains_is_shown_as_a_file_that_trains_it(trained, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("asked", "phrase"),
+    ("options", "phrase"),
     [
         ({}, "with one of --data"),
         ({"recipe": "universal", "like": "universal"}, "with one of --data"),
@@ -63,7 +63,7 @@ def test_what_a_recipe_trains_is_shown_as_a_file_that_trains_it(trained, tmp_pat
         ({"recipe": "universal", "folds": True, "show": True}, "--show prints one training"),
     ],
 )
-def test_what_says_nothing_or_two_things_is_refused(trained, tmp_path, asked, phrase):
+def test_what_says_nothing_or_two_things_is_refused(trained, tmp_path, options, phrase):
     with pytest.raises(InputError, match=phrase):
-        __main__.main(tmp_path, **asked)
+        __main__.main(tmp_path, **options)
     assert not trained

@@ -1,4 +1,4 @@
-"""What so many minutes are planned for; nothing is compiled."""
+"""Plans for a number of minutes; nothing is compiled."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_three_minutes_do_on_two_idle_cores_and_what_they_do_not_do_is_refused_w
 
 
 def test_steps_take_turns_and_are_skipped_evenly_to_the_last():
-    """At any pace, shapes that are trained have equal shares, and others none."""
+    """Shapes that are trained have equal shares at any pace, and others none."""
     for turns, shapes in (([0], 1), ([0, 1, 2], 3), ([0, 2], 3)):
         for stride in (1, 4.3, 11):
             numbers = [planning.next_step(-1, 0, turns, shapes)]

@@ -57,8 +57,8 @@ def ward(tmp_path):
         write(tmp_path / "ward.csv")
         write(tmp_path / "test.csv", 1)
         numbers = {name: Number(*pair) for name, pair in BOUNDS.items()}
-        other = {"grade": "price", "price": "grade"}[target.column]
-        Schema(numbers | {other: Ignore()}, target).write(tmp_path / "schema.json")
+        unused = {"grade": "price", "price": "grade"}[target.column]
+        Schema(numbers | {unused: Ignore()}, target).write(tmp_path / "schema.json")
         return {
             "--protector": "noisygd",
             "--data": str(tmp_path / "ward.csv"),
@@ -111,15 +111,15 @@ def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
     assert set(metrics) == {"rmse", "r2", "test_loss", "outside_guarantee"}
     # An empty cell has no prediction, and the test table needs no target.
     table = {"dose": np.array([0.5, np.nan]), "age": np.array([40.0, 40.0])}
-    found = saved.load_model(tmp_path / "out").predict(table)
-    assert np.isfinite(found[0])
-    assert np.isnan(found[1])
+    predictions = saved.load_model(tmp_path / "out").predict(table)
+    assert np.isfinite(predictions[0])
+    assert np.isnan(predictions[1])
     with pytest.raises(InputError, match="has no column 'dose'"):
         saved.load_model(tmp_path / "out").predict({"age": np.zeros(1)})
 
 
 @pytest.mark.parametrize(
-    ("target", "changes", "said"),
+    ("target", "changes", "phrase"),
     [
         (Target("grade", (3, 5, 9)), {"--model": "forest"}, "model 'forest' is unknown"),
         (Target("grade", (3, 5, 9)), {"--model": "svm"}, "which model svm does not learn; choose --model softmax"),
@@ -129,10 +129,10 @@ def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
         (Target("grade", (3, 5, 9)), {"--model": "softmax", "--protector": "plain-adult"}, "was made for logistic"),
     ],
 )
-def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp_path, capsys, target, changes, said):
+def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp_path, capsys, target, changes, phrase):
     assert apply(ward(target) | changes) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert phrase in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
@@ -155,25 +155,25 @@ def test_private_training_takes_its_classes_from_the_models_name_only():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp", "quadratic", "hinge"])
-def test_every_saved_model_comes_back_as_it_was(tmp_path, model):
-    what = find_model(model)
-    start = what.init(2) + 0.1
+@pytest.mark.parametrize("name", ["mlp", "quadratic", "hinge"])
+def test_every_saved_model_comes_back_as_it_was(tmp_path, name):
+    model = find_model(name)
+    start = model.init(2) + 0.1
     result = l2p.private_train(
-        l2p.Rows(jnp.ones((900, 2)), jnp.ones(900), jnp.ones(900)), "noisygd", l2p.Budget(1.0, 1e-5), model=model
+        l2p.Rows(jnp.ones((900, 2)), jnp.ones(900), jnp.ones(900)), "noisygd", l2p.Budget(1.0, 1e-5), model=name
     )
     result = dataclasses.replace(result, params=start)
-    if "regression" in what.kinds:
+    if "regression" in model.kinds:
         with pytest.raises(InputError, match="bounds name no 'y'"):
             result.save(tmp_path, ["age", "dose"], BOUNDS, None, "y")
-    classes = None if "regression" in what.kinds else (7.0, 8.0)
+    classes = None if "regression" in model.kinds else (7.0, 8.0)
     result.save(tmp_path, ["age", "dose"], BOUNDS | {"y": (0.0, 10.0)}, classes, "y")
     again = saved.load_model(tmp_path)
     np.testing.assert_array_equal(again.params, start)
     cells = np.random.default_rng(0).uniform(-1, 1, (20, 2)) * [100, 1]
     table = dict(zip(("age", "dose"), cells.T, strict=True))
     x = jnp.asarray(np.clip(cells / [100, 2] + [0, 0.5], 0, 1), jnp.float32)
-    expected = np.asarray(what.predict(start, x), float)
+    expected = np.asarray(model.predict(start, x), float)
     np.testing.assert_allclose(again.predict(table), 7 + expected if classes else 10 * expected, rtol=1e-5)
 
 
@@ -230,7 +230,7 @@ def test_a_comparison_made_before_there_were_regressions_is_still_read(tmp_path)
     values = {"data": "x", "model": "logistic", "method": "agd", "accountant": "rdp", "epsilon": 0.1, "seed": 0}
     line = ",".join(str(values.get(column, 0.5 if column.startswith(("test", "train")) else "")) for column in old)
     (tmp_path / "results.csv").write_text(",".join(old) + "\n" + line + "\n")
-    (found,) = results.read(tmp_path / "results.csv")
-    assert results.cell(found) == ("agd", 0.1, 0)
-    assert found["test_mse"] is found["test_auc"] is None
-    assert found["test_accuracy"] == 0.5
+    (row,) = results.read(tmp_path / "results.csv")
+    assert results.cell(row) == ("agd", 0.1, 0)
+    assert row["test_mse"] is row["test_auc"] is None
+    assert row["test_accuracy"] == 0.5

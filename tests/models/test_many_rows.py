@@ -41,11 +41,11 @@ def test_a_sum_over_many_rows_is_that_of_its_parts(name, turned):
 
     @jax.jit
     def several(params, rows):
-        def one(params):
+        def gradient_of(params):
             mean = model.losses(params[None, :], rows.x, rows.y)[0].mean()
             return model.clipped_gradient_sum(params, rows, features, jnp.float32(0.5)), mean
 
-        return jax.vmap(one)(params)
+        return jax.vmap(gradient_of)(params)
 
     def rows(part):
         return Rows(jnp.asarray(x[part]), jnp.asarray(y[part]), jnp.ones(len(x[part])))

@@ -52,19 +52,19 @@ def test_the_loss_of_a_row_is_that_of_the_definition(name):
     expected = naive.losses(model, params, rows.x, rows.y)
     np.testing.assert_allclose(jax.vmap(model.loss, (None, 0, 0))(params, rows.x, rows.y), expected, atol=1e-5)
     several = f32(np.random.default_rng(1).normal(size=(3, len(params))))
-    found = model.losses(several, rows.x, rows.y)
-    assert found.shape == (3, N + 3)
-    for one, line in zip(several, found, strict=True):
-        np.testing.assert_allclose(line, naive.losses(model, one, rows.x, rows.y), atol=2e-5)
+    losses = model.losses(several, rows.x, rows.y)
+    assert losses.shape == (3, N + 3)
+    for weights, line in zip(several, losses, strict=True):
+        np.testing.assert_allclose(line, naive.losses(model, weights, rows.x, rows.y), atol=2e-5)
 
 
 @ALL
 def test_losses_along_a_line_are_those_of_the_points_on_it(name):
     model, params, rows = problem(name)
     direction, sizes = f32(np.random.default_rng(2).normal(size=len(params))), f32([0.0, 0.5, 2.0])
-    found = model.losses_along(params, direction, sizes, rows.x, rows.y)
-    assert found.shape == (3, N + 3)
-    for size, line in zip(np.asarray(sizes, float), found, strict=True):
+    losses = model.losses_along(params, direction, sizes, rows.x, rows.y)
+    assert losses.shape == (3, N + 3)
+    for size, line in zip(np.asarray(sizes, float), losses, strict=True):
         point = np.asarray(params, float) - size * np.asarray(direction, float)
         np.testing.assert_allclose(line, naive.losses(model, point, rows.x, rows.y), atol=5e-5)
 
@@ -185,18 +185,18 @@ def test_closed_forms_are_sums_over_gradients_one_by_one(name, factor, monkeypat
     # Any map, since nothing is mapped back here.
     turned = a_basis() if model.has_intercept else None
     features = FeatureMap(f32(np.random.default_rng(3).random(D)), f32(1.7), turned)
-    found = model.scaled_gradient_sum(params, rows, features, FACTORS[factor])
+    total = model.scaled_gradient_sum(params, rows, features, FACTORS[factor])
     mapped = (np.asarray(rows.x, float) - np.asarray(features.center)) * 1.7
     mapped = mapped if turned is None else mapped @ np.asarray(turned.forward, float)
     each = naive.gradients(model, params, mapped, rows.y)[:N]
     norms = np.sqrt((each**2).sum(1))
     expected = np.asarray(FACTORS[factor](norms)) @ each
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(total, expected, rtol=1e-4, atol=1e-4)
     monkeypatch.setattr(base, "GRADIENT_FLOATS", 7 * len(params))  # six blocks and a part
     blocks = Model.scaled_gradient_sum(model, params, rows, features, FACTORS[factor])
     np.testing.assert_allclose(blocks, expected, rtol=1e-4, atol=1e-4)
     if factor == "clipped":
-        np.testing.assert_allclose(model.clipped_gradient_sum(params, rows, features, f32(0.4)), found, atol=1e-6)
+        np.testing.assert_allclose(model.clipped_gradient_sum(params, rows, features, f32(0.4)), total, atol=1e-6)
         assert (norms > 0.4).any()
 
 
@@ -316,7 +316,7 @@ def test_square_is_a_classifier_where_classes_are_declared():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "phrase"),
     [
         (("forest",), "model 'forest' is unknown; choose one of logistic"),
         (("logistic:3",), "is unknown"),
@@ -326,8 +326,8 @@ def test_square_is_a_classifier_where_classes_are_declared():
         (("softmax:3", 4), "has 3 classes, but 4 are declared"),
     ],
 )
-def test_names_that_stand_for_nothing_cost_one_sentence(arguments, said):
-    with pytest.raises(InputError, match=said):
+def test_names_that_stand_for_nothing_cost_one_sentence(arguments, phrase):
+    with pytest.raises(InputError, match=phrase):
         find_model(*arguments)
 
 

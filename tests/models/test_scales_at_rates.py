@@ -1,4 +1,4 @@
-"""How slope and curvature of a loss change with the shares of its classes."""
+"""Slope and curvature of a loss at the shares of its classes."""
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ BINARY = ("logistic", "svm", "hinge", "square", "mlp")
 
 def scales(name, rates, kind=None):
     model = find_model(name)
-    found = model.scales_at_rates(jnp.asarray(rates, jnp.float32), kind or model.kind(model.labels))
-    return [np.asarray(scale) for scale in found]
+    at_rates = model.scales_at_rates(jnp.asarray(rates, jnp.float32), kind or model.kind(model.labels))
+    return [np.asarray(scale) for scale in at_rates]
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -42,7 +42,7 @@ def test_they_are_means_over_rows_whose_margins_spread_around_the_base_rate(name
         around = model.base_margin(rates) + margins
         return jnp.abs(model.residual(around, y)).mean(), model.curvature(around, y).mean()
 
-    expected = [one / other for one, other in zip(means(rates), means(jnp.full(2, 0.5)), strict=True)]
+    expected = [scale / even for scale, even in zip(means(rates), means(jnp.full(2, 0.5)), strict=True)]
     # 21 nodes leave some of the bend of Huber's hinge out.
     np.testing.assert_allclose(np.ravel(scales(name, rates)), expected, rtol=0.2 if name == "svm" else 0.02)
 

@@ -91,14 +91,14 @@ def exact_sums(query, tables):
 @ALL
 def test_no_row_moves_a_sum_by_more_than_the_bound_in_float32_or_in_whole_units(name, kind):
     query, tables = queries(name)[kind], neighbours(name)
-    found = np.asarray(sums(query, tables), np.float64)
+    sums_of_tables = np.asarray(sums(query, tables), np.float64)
     with jax.enable_x64(True):
         exact = exact_sums(query, tables)
         units = np.asarray(exact.unit)
     # Whole units of few rows, without their fraction: differences of these are exact.
     steps = np.asarray(exact.high) * 2.0**32 + np.asarray(exact.low)
     margin = 0.0 if kind == "minimum" else MARGIN
-    for values, unit, tolerance in ((found, 1.0, 3e-5), (steps, units[0], margin)):
+    for values, unit, tolerance in ((sums_of_tables, 1.0, 3e-5), (steps, units[0], margin)):
         assert np.isfinite(values).all()
         values = values.reshape(6, -1, values.shape[-1])
         moved = (values[:, 1:] - values[:, :1]) * unit  # what the row adds to the table without it
@@ -211,14 +211,14 @@ def solution(name, count=200):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["square", "quadratic"])
 def test_least_squares_end_at_the_solution_of_the_normal_equations(name):
-    rows, found = solution(name)
+    rows, params = solution(name)
     lines = np.asarray(EVERY[name].design(rows.x), float)
-    np.testing.assert_allclose(found, np.linalg.lstsq(lines, np.asarray(rows.y, float), rcond=None)[0], atol=1e-3)
+    np.testing.assert_allclose(params, np.linalg.lstsq(lines, np.asarray(rows.y, float), rcond=None)[0], atol=1e-3)
 
 
 @pytest.mark.slow
 def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
-    rows, found = solution("hinge")
+    rows, params = solution("hinge")
     sign, lines = 2 * np.asarray(rows.y, float) - 1, np.asarray(EVERY["hinge"].design(rows.x), float)
     # As a linear program over (params, slacks): slack >= 0, slack >= 1 - sign * margin, their mean least.
     count = len(sign)
@@ -228,21 +228,21 @@ def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
         b_ub=-np.ones(count),
         bounds=[(None, None)] * (D + 1) + [(0, None)] * count,
     ).fun
-    reached = naive.losses(EVERY["hinge"], found, rows.x, rows.y).mean()
+    reached = naive.losses(EVERY["hinge"], params, rows.x, rows.y).mean()
     assert best - 1e-6 <= reached <= best + 0.001 / 4 + 1e-4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "svm", "softmax", "mlp"])
 def test_the_minimiser_is_a_stationary_point(name):
-    rows, found = solution(name)
+    rows, params = solution(name)
     model = EVERY[name]
-    slope = naive.gradients(model, found, rows.x, rows.y).mean(0)
+    slope = naive.gradients(model, params, rows.x, rows.y).mean(0)
     ridge = 1e-6 if model.convex else 1e-4
-    assert np.abs(slope + ridge * found).max() < (2e-4 if model.convex else 5e-3)
+    assert np.abs(slope + ridge * params).max() < (2e-4 if model.convex else 5e-3)
     if name == "mlp":  # not the minimum, but below that of a model that it contains, or nearly so
         logistic = naive.losses(EVERY["logistic"], solution("logistic")[1], rows.x, rows.y).mean()
-        assert naive.losses(model, found, rows.x, rows.y).mean() < logistic
+        assert naive.losses(model, params, rows.x, rows.y).mean() < logistic
 
 
 @pytest.mark.slow
@@ -250,9 +250,9 @@ def test_a_minimiser_of_fewer_rows_than_features_is_finite_and_fits_them():
     random = np.random.default_rng(3)
     rows = Rows(f32(random.random((100, 150))), f32(random.random(100)), f32(np.ones(100)))
     model = EVERY["square"]
-    found = jax.jit(lambda rows: minimise(model, model.init(150), rows))(rows)
-    assert np.isfinite(found).all()
-    assert naive.losses(model, found, rows.x, rows.y).mean() < 1e-4
+    params = jax.jit(lambda rows: minimise(model, model.init(150), rows))(rows)
+    assert np.isfinite(params).all()
+    assert naive.losses(model, params, rows.x, rows.y).mean() < 1e-4
 
 
 @pytest.mark.slow
@@ -263,9 +263,9 @@ def test_the_minimiser_is_found_among_collinear_indicators(name):
     x = np.hstack([np.eye(10)[random.integers(10, size=3000)] for _ in range(codes)])
     y = (x @ random.normal(size=10 * codes) + random.normal(size=3000) > 0).astype(float)
     rows = Rows(f32(x), f32(y), f32(np.ones(3000)))
-    found = np.asarray(jax.jit(lambda rows: minimise(model, model.init(10 * codes), rows))(rows), float)
+    params = np.asarray(jax.jit(lambda rows: minimise(model, model.init(10 * codes), rows))(rows), float)
     lines = np.asarray(model.design(rows.x), float)
-    slope = np.asarray(model.residual(lines @ found, y), float) @ lines / 3000 + 1e-6 * found
+    slope = np.asarray(model.residual(lines @ params, y), float) @ lines / 3000 + 1e-6 * params
     assert np.abs(slope).max() < 1e-4
 
 
@@ -274,21 +274,21 @@ def test_minimisers_side_by_side_are_those_one_by_one():
     model, several = EVERY["logistic"], [table("logistic", seed=seed, count=60) for seed in range(2)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
     together = jax.jit(jax.vmap(lambda rows: minimise(model, model.init(D), rows)))(stacked)
-    for one, rows in zip(together, several, strict=True):
+    for params, rows in zip(together, several, strict=True):
         alone = minimise(model, model.init(D), rows)
-        np.testing.assert_allclose(one, alone, rtol=1e-2, atol=1e-2)
+        np.testing.assert_allclose(params, alone, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.slow
 def test_newtons_method_solves_regularised_hubers_svm_from_where_it_is_straight():
     rows, model = table("svm", count=200), HuberSVM()
-    found = np.asarray(jax.jit(lambda rows: newton(model, jnp.zeros(D + 1), rows, 40, 0.05))(rows), float)
+    params = np.asarray(jax.jit(lambda rows: newton(model, jnp.zeros(D + 1), rows, 40, 0.05))(rows), float)
 
     def objective(params):
         return naive.losses(model, params, rows.x, rows.y).mean() + 0.025 * params @ params
 
     best = optimize.minimize(objective, np.zeros(D + 1), method="BFGS").fun
-    assert objective(found) <= best + 1e-6
+    assert objective(params) <= best + 1e-6
     assert isinstance(model, GeneralizedLinear)
     assert model.flat
     assert Hinge().flat

@@ -50,7 +50,7 @@ class Elsewhere(RemoteRows):
     def exact_sum(self, summed, lines):
         member = np.ones(N, bool) if lines is None else np.isin(np.arange(N), lines)
         sums = [summed(iter([Rows(X[part], ROWS.y[part], member[part].astype(np.float32))])) for part in self.parts]
-        return ExactSum(*(sum(getattr(one, name) for one in sums) for name in ("high", "low")), sums[0].unit)
+        return ExactSum(*(sum(getattr(part, name) for part in sums) for name in ("high", "low")), sums[0].unit)
 
 
 def readers(view=None):
@@ -67,9 +67,9 @@ def setup(sampler=FullBatch()):  # noqa: B008 - it has no state
 
 
 def test_each_source_has_its_reader():
-    made = [reader_of(rows) for rows in (ON_DEVICE, ArraySource(ROWS, 16), Elsewhere())]
-    assert [type(reader) for reader in made] == [InMemory, Streamed, Remote]
-    assert {reader.num_lines for reader in made} == {N}
+    readers_of_sources = [reader_of(rows) for rows in (ON_DEVICE, ArraySource(ROWS, 16), Elsewhere())]
+    assert [type(reader) for reader in readers_of_sources] == [InMemory, Streamed, Remote]
+    assert {reader.num_lines for reader in readers_of_sources} == {N}
 
 
 @pytest.mark.slow(but=["raw*"])
@@ -77,11 +77,11 @@ def test_each_source_has_its_reader():
 def test_exact_sums_are_the_same_whoever_reads(view, batch):
     with jax.enable_x64(True):
         sums = [jax.device_get(reader.exact_sum(QUERY, batch, WEIGHTS)) for reader in readers(view)]
-        values = [one.high * 2.0**32 + one.low for one in sums]
+        values = [exact_sum.high * 2.0**32 + exact_sum.low for exact_sum in sums]
     assert np.abs(values[0]).max() > 0
-    for one, value in zip(sums[1:], values[1:], strict=True):
+    for exact_sum, value in zip(sums[1:], values[1:], strict=True):
         np.testing.assert_array_equal(value, values[0])
-        np.testing.assert_array_equal(one.unit, sums[0].unit)
+        np.testing.assert_array_equal(exact_sum.unit, sums[0].unit)
 
 
 def test_releases_are_the_same_to_the_last_bit_whoever_reads():
@@ -102,9 +102,9 @@ def test_simulations_that_add_in_floating_point_agree_with_exact_ones():
     for reader in (InMemory(clean()), *readers()[1:]):
         with jax.enable_x64(reader.always_exact):
             sums.append(np.asarray(reader.sum(QUERY, None, WEIGHTS)))
-    for one in sums[1:]:
-        assert one.dtype == np.float32
-        np.testing.assert_allclose(one, sums[0], rtol=1e-4, atol=1e-4)
+    for float_sum in sums[1:]:
+        assert float_sum.dtype == np.float32
+        np.testing.assert_allclose(float_sum, sums[0], rtol=1e-4, atol=1e-4)
 
 
 def clean():
@@ -193,5 +193,5 @@ def test_a_solve_needs_rows_in_memory():
     for reader in readers()[1:]:
         with pytest.raises(InputError, match="cannot stream"):
             reader.whole(SOLVE, exact=False)
-    whole = readers()[0].whole(SOLVE, exact=False)
-    assert whole is ON_DEVICE
+    rows = readers()[0].whole(SOLVE, exact=False)
+    assert rows is ON_DEVICE

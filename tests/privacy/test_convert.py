@@ -124,8 +124,8 @@ def test_roundings_are_safe_and_best_orders_are_best(log_epsilon, log_delta):
     rho, order = convert.zcdp_rho(epsilon, delta), convert.planned_order(epsilon, delta)
     best = convert.zcdp_epsilon(rho, delta)
     for factor in (0.5, 0.99, 1.01, 2.0):
-        other = 1 + (order - 1) * factor
-        assert best <= convert.rdp_epsilon(other * rho, other, delta)
+        off_order = 1 + (order - 1) * factor
+        assert best <= convert.rdp_epsilon(off_order * rho, off_order, delta)
 
 
 def test_extremes():

@@ -41,10 +41,10 @@ KEYSTREAMS = {
 @pytest.mark.parametrize("key", KEYSTREAMS, ids=["RFC 8439", "OpenSSL"])
 @pytest.mark.parametrize("simd", [True, False])
 def test_a_release_draws_from_the_published_keystream_of_256_bits_of_the_operating_system(key, simd, monkeypatch):
-    asked = []
-    monkeypatch.setattr(noise.secrets, "token_bytes", lambda size: asked.append(size) or key)
+    sizes = []
+    monkeypatch.setattr(noise.secrets, "token_bytes", lambda size: sizes.append(size) or key)
     bits = Entropy()._generator.bit_generator
-    assert asked == [32]
+    assert sizes == [32]
     assert bits.state["state"]["rounds"] == 20
     bits.use_simd = simd and bits.use_simd
     assert np.asarray(bits.random_raw(16), "<u8").tobytes().hex() == KEYSTREAMS[key]
@@ -76,9 +76,9 @@ def test_noise_has_its_distribution_and_no_memory(distribution):
 
 
 def test_a_seed_reproduces_every_draw_and_another_one_none():
-    one, again, other = (Entropy(seed).draw(PLAN, 3) for seed in (5, 5, 6))
-    assert all(np.array_equal(left, right) for left, right in zip(one, again, strict=True))
-    assert not any(np.array_equal(left, right) for left, right in zip(one, other, strict=True))
+    first, again, different = (Entropy(seed).draw(PLAN, 3) for seed in (5, 5, 6))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(np.array_equal(a, b) for a, b in zip(first, different, strict=True))
     with pytest.raises(ValueError, match=re.escape("[0,2**256)")):
         Entropy(2**256)
 
@@ -95,17 +95,17 @@ def test_a_fork_refuses_to_draw_where_its_parent_goes_on(seed):
     if child == 0:
         try:
             entropy.draw(PLAN, 1)
-            said = "it drew"
+            message = "it drew"
         except RuntimeError as error:
-            said = f"{error} {len(Entropy().draw(PLAN, 1))}"
-        os.write(writer, said.encode())
+            message = f"{error} {len(Entropy().draw(PLAN, 1))}"
+        os.write(writer, message.encode())
         os._exit(0)
     os.close(writer)
     os.waitpid(child, 0)
     with os.fdopen(reader) as pipe:
-        said = pipe.read()
+        message = pipe.read()
     assert re.search(
-        r"before the process was forked.*make a new Entropy\(\) after the fork, in each process\. 6$", said
+        r"before the process was forked.*make a new Entropy\(\) after the fork, in each process\. 6$", message
     )
     entropy.draw(PLAN, 1)
 

@@ -43,8 +43,8 @@ def run(accountant, at_start, noises):
         granted = []
         for slot in range(2):
             price = accountant.price(Event("gaussian", values[slot]), True, index, slot)
-            one, state = state.charge(price)
-            granted.append(one)
+            grant, state = state.charge(price)
+            granted.append(grant)
         return state, jnp.stack(granted)
 
     price = accountant.price(Event("gaussian", at_start), False, None, 0)
@@ -130,8 +130,8 @@ def test_a_query_that_was_not_planned_is_refused():
 
 
 def test_on_full_batches_too_the_start_and_the_steps_have_envelopes_of_their_own():
-    whole = EnvelopeFilter("moments", Budget(3.0, 1e-5), FullBatch(), 2, gaussians((0, 9.0), (1, 5.0), (2, 6.0)))
-    price = whole.price_list().price
+    envelope = EnvelopeFilter("moments", Budget(3.0, 1e-5), FullBatch(), 2, gaussians((0, 9.0), (1, 5.0), (2, 6.0)))
+    price = envelope.price_list().price
     for step, least in ((None, 9.0), (jnp.int32(0), 5.0), (jnp.int32(1), 6.0)):
         granted = [price(Event("gaussian", jnp.float32(least * by)), False, step, 0) < jnp.inf for by in (0.99, 1.01)]
         assert granted == [False, True]

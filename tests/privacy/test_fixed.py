@@ -21,7 +21,7 @@ STEPS = (20, 50, 200, 1000)
 
 
 def agrees(value, printed):
-    """Within half a unit of the last digit of a number as printed, or 1e-3; three cells were rounded twice."""
+    """True within half a unit of the last digit of a number as printed, or 1e-3; three cells were rounded twice."""
     digits = len(printed.partition(".")[2])
     return abs(value - float(printed)) <= max(0.53 * 10**-digits, 1e-3 * float(printed))
 
@@ -77,10 +77,10 @@ FULL_TABLE = {
     + [(FULL, *key, row) for key, row in FULL_TABLE.items()],
 )
 def test_epsilon_is_the_published_one(sampler, name, noise, printed):
-    found = [price(name, trace(noise, steps), sampler) for steps in STEPS]
+    epsilons = [price(name, trace(noise, steps), sampler) for steps in STEPS]
     wrong = {
         steps: (value, cell)
-        for steps, value, cell in zip(STEPS, found, printed.split(), strict=True)
+        for steps, value, cell in zip(STEPS, epsilons, printed.split(), strict=True)
         if not agrees(value, cell)
     }
     assert not wrong
@@ -100,13 +100,13 @@ BUDGETS = {
 
 @pytest.mark.parametrize("epsilon", BUDGETS)
 def test_budgets_are_the_published_ones(epsilon):
-    found = (
+    epsilons = (
         convert.zcdp_rho_simple(epsilon, DELTA),
         convert.zcdp_rho(epsilon, DELTA),
         convert.planned_order(epsilon, DELTA),
         convert.gdp_mu(epsilon, DELTA) ** 2 / 2,
     )
-    np.testing.assert_allclose(found, [float(cell) for cell in BUDGETS[epsilon].split()], rtol=1e-3)
+    np.testing.assert_allclose(epsilons, [float(cell) for cell in BUDGETS[epsilon].split()], rtol=1e-3)
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.01, RATE, 0.1])
@@ -115,9 +115,9 @@ def test_budgets_are_the_published_ones(epsilon):
 def test_sharper_accountants_certify_less(rate, noise, steps):
     answered, sampler = trace(noise, steps), Poisson(rate)
     names = ("pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp")
-    found = [price(name, answered, sampler) for name in names]
-    assert all(low <= high * (1 + 1e-6) for low, high in itertools.pairwise(found)), found
-    assert 0 <= found[0] < math.inf
+    epsilons = [price(name, answered, sampler) for name in names]
+    assert all(low <= high * (1 + 1e-6) for low, high in itertools.pairwise(epsilons)), epsilons
+    assert 0 <= epsilons[0] < math.inf
 
 
 @pytest.mark.slow(but=["full batch-0.5", "full batch-1.0", "full batch-10.0", "full batch-200.0"])
@@ -143,9 +143,9 @@ def test_extreme_noise_gives_neither_overflow_nor_nan(name, delta):
         for sampler in (FULL, POISSON):
             if name == "gdp" and sampler is POISSON:
                 continue
-            found = price(name, trace(noise, 10), sampler, delta=delta)
-            assert found >= 0
-            assert found < math.inf or name == "tcdp"
+            epsilon = price(name, trace(noise, 10), sampler, delta=delta)
+            assert epsilon >= 0
+            assert epsilon < math.inf or name == "tcdp"
 
 
 @pytest.mark.parametrize("name", ["pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp", "moments"])

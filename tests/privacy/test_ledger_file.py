@@ -72,8 +72,8 @@ def insert(columns=COLUMNS, into="entry", verb="INSERT", **values):
     """A statement that inserts a run with a negative cost, or with `values`."""
     usual = {"id": "'new'", "what": "'x'", "state": "'settled'", "process": 1, "host": "'h'", "hash": NEWEST}
     usual |= dict.fromkeys(["created", "changed", "reason"], "'x'") | {"rowid": 1}
-    given = [str((usual | values).get(name, "-0.25")) for name in columns.split(", ")]
-    return f"{verb} INTO {into} ({columns}) VALUES ({', '.join(given)})"
+    values_of_row = [str((usual | values).get(name, "-0.25")) for name in columns.split(", ")]
+    return f"{verb} INTO {into} ({columns}) VALUES ({', '.join(values_of_row)})"
 
 
 TERMS = "VALUES ('ward', 9, 1e-6, 'zero_out', 'basic', 9, 1e-6, 'x')"
@@ -172,13 +172,13 @@ def test_what_changes_nothing_is_allowed(ledger, statement):
 
 
 def test_who_reads_sees_one_state_of_the_file_whatever_others_write_meanwhile(ledger, monkeypatch):
-    """Where a reader sees entries from before a change and links from after it, it takes that for a broken chain."""
-    before, said, listing = ledger.entries(), [], ledger_file._listing
+    """A reader that saw entries from before a change and links from after it would take that for a broken chain."""
+    before, messages, listing = ledger.entries(), [], ledger_file._listing
 
     def reserve():
         with pytest.raises(InputError, match="database is locked") as caught:
             ledger.reserve(Cost(0.01, 1e-9), "meanwhile")
-        said.append(caught.value)
+        messages.append(caught.value)
 
     def traced(connection):
         connection.set_trace_callback(lambda statement: reserve() if "FROM chain" in statement else None)
@@ -188,7 +188,7 @@ def test_who_reads_sees_one_state_of_the_file_whatever_others_write_meanwhile(le
     with monkeypatch.context() as patch:
         patch.setattr(ledger_file, "_listing", lambda connection: (patch.undo(), traced(connection))[1])
         assert ledger.entries() == before
-    assert len(said) == 1
+    assert len(messages) == 1
     ledger.reserve(Cost(0.01, 1e-9), "afterwards")
 
 
@@ -261,11 +261,11 @@ def tamper(path, script):
     """Run a script with all triggers dropped, then restore them."""
     with shell(path) as connection:
         connection.execute("PRAGMA synchronous = OFF")
-        kept = triggers(connection)
-        for name, _ in kept:
+        dropped = triggers(connection)
+        for name, _ in dropped:
             connection.execute(f"DROP TRIGGER {name}")
         connection.executescript(script)
-        for _, statement in kept:
+        for _, statement in dropped:
             connection.execute(statement)
 
 
@@ -308,8 +308,8 @@ def test_no_value_in_the_file_can_change_unnoticed(ledger):
     for table, rows in tables.items():
         for rowid, *values in rows:
             for column, value in zip(names[table], values, strict=True):
-                other = value + 40 if isinstance(value, (int, float)) else f"{value}x"
-                literal = f"'{other}'" if isinstance(other, str) else repr(other)
+                altered = value + 40 if isinstance(value, (int, float)) else f"{value}x"
+                literal = f"'{altered}'" if isinstance(altered, str) else repr(altered)
                 tamper(ledger.path, f"UPDATE {table} SET {column} = {literal} WHERE rowid = {rowid}")
                 with pytest.raises(InputError, match=CHANGED):
                     Ledger.open(ledger.path)
@@ -345,10 +345,10 @@ def test_an_old_copy_put_back_cannot_be_noticed(ledger, tmp_path):
     """A limit that docs/accounting.md states; whoever finds a way to notice changes both."""
     with shell(ledger.path) as connection:
         connection.execute("VACUUM INTO ?", (str(tmp_path / "copy.ledger"),))
-    left = ledger.left()
+    remaining = ledger.left()
     ledger.reserve(Cost(0.1, 1e-8), "a run that will be forgotten")
     shutil.move(tmp_path / "copy.ledger", ledger.path)
-    assert Ledger.open(ledger.path).left() == left
+    assert Ledger.open(ledger.path).left() == remaining
 
 
 def test_a_number_that_sqlite_stores_otherwise_is_not_taken_for_a_change(empty):

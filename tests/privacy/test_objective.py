@@ -48,14 +48,14 @@ def densities(loss, table, convexity, noise_scale, grid):
     return stats.norm.logpdf(gradient, scale=noise_scale) + np.log(hessian)
 
 
-def hockey_stick(loss, table, other, epsilon, convexity, noise_scale):
-    """The smallest delta for the two at epsilon, by quadrature over all w with non-negligible density."""
+def hockey_stick(loss, table, neighbour, epsilon, convexity, noise_scale):
+    """The smallest delta of the two tables at epsilon, by quadrature over all w with non-negligible density."""
     width = (10 * noise_scale + len(table) + 1) / convexity
     grid = np.linspace(-width, width, 60_001)
-    one, two = (densities(loss, rows, convexity, noise_scale, grid) for rows in (table, other))
+    first, second = (densities(loss, rows, convexity, noise_scale, grid) for rows in (table, neighbour))
     step = grid[1] - grid[0]
-    assert np.exp(one).sum() * step == pytest.approx(1, abs=5e-3)  # where the Huber loss bends, densities jump
-    return np.maximum(np.exp(one) - np.exp(epsilon + two), 0).sum() * step
+    assert np.exp(first).sum() * step == pytest.approx(1, abs=5e-3)  # where the Huber loss bends, densities jump
+    return np.maximum(np.exp(first) - np.exp(epsilon + second), 0).sum() * step
 
 
 ROWS = [(1.0, 0.0), (1.0, 1.0), (-1.0, 0.0), (0.4, 1.0)]
@@ -65,14 +65,16 @@ def pairs(adjacency):
     """Neighbouring tables, in both orders."""
     for rest in ([], [(1.0, 1.0)], [(1.0, 0.0), (-0.7, 1.0)]):
         if adjacency is Adjacency.REPLACE_ONE:
-            yield from (([one, *rest], [two, *rest]) for one, two in itertools.permutations(ROWS, 2))
+            yield from (([row, *rest], [replaced, *rest]) for row, replaced in itertools.permutations(ROWS, 2))
         else:
             for row in ROWS:
                 yield from (([row, *rest], rest), (rest, [row, *rest]))
 
 
 def worst(loss, adjacency, epsilon, convexity, noise_scale):
-    return max(hockey_stick(loss, one, two, epsilon, convexity, noise_scale) for one, two in pairs(adjacency))
+    return max(
+        hockey_stick(loss, table, neighbour, epsilon, convexity, noise_scale) for table, neighbour in pairs(adjacency)
+    )
 
 
 #: Calibration by name: for a loss, the share for the Jacobians, and the convexity in multiples of lambda.
@@ -82,11 +84,11 @@ CALIBRATIONS = {"published": None, "exact": (0.5, 0.0), "small share": (0.1, 0.0
 def calibrated(name, loss, epsilon, delta, factor):
     constants = f32(epsilon), f32(math.log(delta)), f32(1.0), f32(LOSSES[loss]), factor
     if name == "published":
-        made = published(*constants)
+        calibration = published(*constants)
     else:
         share, multiple = CALIBRATIONS[name]
-        made = exact(*constants, f32(share), f32(multiple * LOSSES[loss]))
-    return float(made.convexity), float(made.noise_scale)
+        calibration = exact(*constants, f32(share), f32(multiple * LOSSES[loss]))
+    return float(calibration.convexity), float(calibration.noise_scale)
 
 
 @pytest.mark.slow(but=["small share-logistic-zero_out"])
@@ -95,11 +97,11 @@ def calibrated(name, loss, epsilon, delta, factor):
 @pytest.mark.parametrize("name", CALIBRATIONS)
 def test_no_pair_of_neighbours_differs_by_more_than_delta(name, loss, adjacency):
     for epsilon, delta in ((0.1, 1e-3), (1.0, 1e-2), (4.0, 1e-4)):
-        made = calibrated(name, loss, epsilon, delta, adjacency.sensitivity_factor)
-        found = worst(loss, adjacency, epsilon, *made)
-        assert found <= delta
+        calibration = calibrated(name, loss, epsilon, delta, adjacency.sensitivity_factor)
+        divergence = worst(loss, adjacency, epsilon, *calibration)
+        assert divergence <= delta
         if name == "convex enough" and loss is huber and adjacency is Adjacency.ZERO_OUT:
-            assert found > 0.4 * delta  # a shift in one of the two directions that are paid for
+            assert divergence > 0.4 * delta  # a shift in one of the two directions that are paid for
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -117,12 +119,12 @@ def test_without_the_convexity_or_with_less_noise_some_pair_does(loss):
 # ------------------------------------------------------------------------------------------------------ the constants
 def test_published_constants():
     """Delta = 2 lambda / epsilon, sigma = zeta sqrt(8 ln(2/delta) + 4 epsilon) / epsilon, by hand at (0.05, 1e-8)."""
-    made = published(f32(0.05), f32(math.log(1e-8)), 1.0, 0.25, 1.0)
-    assert float(made.convexity) == pytest.approx(10.0, rel=1e-5)
-    assert float(made.noise_scale) == pytest.approx(247.4763, rel=1e-5)
+    constants = published(f32(0.05), f32(math.log(1e-8)), 1.0, 0.25, 1.0)
+    assert float(constants.convexity) == pytest.approx(10.0, rel=1e-5)
+    assert float(constants.noise_scale) == pytest.approx(247.4763, rel=1e-5)
     twice = published(f32(0.05), f32(math.log(1e-8)), 3.0, 0.25, 2.0)
     assert float(twice.noise_scale) == pytest.approx(6 * 247.4763, rel=1e-5)
-    assert float(twice.convexity) == float(made.convexity)
+    assert float(twice.convexity) == float(constants.convexity)
     # With zeta where a row is replaced, the noise half by itself has delta 10^-5.6 at epsilon / 2, not 10^-8.
     assert math.log10(convert.gdp_delta(2 / 247.4763, 0.025)) == pytest.approx(-5.6, abs=0.1)
 
@@ -139,10 +141,10 @@ def test_the_exact_curve_needs_less_noise_than_was_published(epsilon, gain):
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-3, 0.05, 0.3, 1.0, 4.0, 30.0, 1000.0])
 def test_the_ratio_is_the_exact_curve_s_and_never_above_it(epsilon):
     deltas = [10.0**-power for power in (1, 2, 4, 5, 8, 12, 15, 40, 100)]
-    given = float(f32(epsilon))
-    found = jax.jit(jax.vmap(gaussian_ratio, (None, 0)))(f32(epsilon), f32(np.log(deltas)))
-    for delta, ratio in zip(deltas, found, strict=True):
-        most = min(convert.gdp_mu(given, delta), math.sqrt(2 * given))
+    epsilon32 = float(f32(epsilon))
+    ratios = jax.jit(jax.vmap(gaussian_ratio, (None, 0)))(f32(epsilon), f32(np.log(deltas)))
+    for delta, ratio in zip(deltas, ratios, strict=True):
+        most = min(convert.gdp_mu(epsilon32, delta), math.sqrt(2 * epsilon32))
         assert most * (1 - 2e-3) <= float(ratio) < most
 
 
@@ -170,13 +172,13 @@ def test_one_query_takes_the_whole_budget_and_leaves_room_for_no_other():
     granted, spending = Spending(f32(0), accountant.budget).charge(cost)
     assert bool(granted)
     assert not bool(spending.charge(cost)[0])
-    one = [Answered(1, "objective", float(event.noise_multiplier))]
-    assert filter.limit * (1 - 1e-5) < filter.spent(one) <= float(cost) < filter.limit
-    assert filter.certify(one, adaptive=False) == filter.certify(one, adaptive=True) == BUDGET.epsilon
+    answered = [Answered(1, "objective", float(event.noise_multiplier))]
+    assert filter.limit * (1 - 1e-5) < filter.spent(answered) <= float(cost) < filter.limit
+    assert filter.certify(answered, adaptive=False) == filter.certify(answered, adaptive=True) == BUDGET.epsilon
     assert filter.certify([], adaptive=False) == 0.0
     assert filter.unit == "epsilon"
     with pytest.raises(RuntimeError, match="does not hold"):
-        filter.certify([*one, *one], adaptive=False)
+        filter.certify([*answered, *answered], adaptive=False)
     assert float(accountant.mu) == pytest.approx(convert.gdp_mu(BUDGET.epsilon, BUDGET.delta), rel=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""How far one row moves SGD without noise: against closed forms, simulated worst cases and what is wrong in print."""
+"""Sensitivity of SGD without noise: against closed forms, simulated worst cases and what is wrong in print."""
 
 import dataclasses
 import math
@@ -30,8 +30,10 @@ def of_batches(name, batch_size):
 
 # ----------------------------------------------------------------------------------------------------- worst tables
 def moved(plan, hits):
-    """How far a row with gradient 1 in one run and 0 in the other moves the result, by running both on an objective
-    without curvature but the ridge's, where nothing brings the two closer: f64[n], each hit at one step i64[n]."""
+    """Distance that a row with gradient 1 in one run and 0 in the other moves the result, by running both: f64[n].
+
+    Each row is hit at one step, i64[n]. The objective has no curvature but the ridge's, so nothing brings both closer.
+    """
     ends = []
     for gradient in (1.0, 0.0):
         w, average = np.full(len(hits), 0.7), np.zeros(len(hits))
@@ -52,9 +54,9 @@ def worst(plan):
 
 def check(plan, stated):
     """Stated is never less than what happens, nor by a visible amount more; for a planted bug it raises."""
-    found = worst(plan)
-    assert found <= stated
-    assert found >= 0.99 * stated
+    distance = worst(plan)
+    assert distance <= stated
+    assert distance >= 0.99 * stated
 
 
 @pytest.mark.parametrize("order", ["fresh", "same"])
@@ -104,12 +106,12 @@ def test_it_is_never_above_the_closed_forms_that_are_right():
 
 
 def test_only_batches_of_constant_steps_divide_it_by_their_size():
-    one, ten = (of_batches("constant", size).sensitivity() for size in (1, 10))
-    assert ten == pytest.approx(one / 10, rel=1e-6)
+    single, ten = (of_batches("constant", size).sensitivity() for size in (1, 10))
+    assert ten == pytest.approx(single / 10, rel=1e-6)
     # Fewer steps, so that those of later passes are longer.
     for name in ("decreasing", "square_root", "strongly_convex"):
-        one, ten = (of_batches(name, size).sensitivity() for size in (1, 10))
-        assert ten > 1.2 * one / 10
+        single, ten = (of_batches(name, size).sensitivity() for size in (1, 10))
+        assert ten > 1.2 * single / 10
 
 
 def test_the_papers_division_by_b_is_false_for_steps_of_one_over_gamma_t():

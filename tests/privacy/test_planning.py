@@ -58,12 +58,12 @@ def test_sampled_noise_is_the_published_one(epsilon):
     for steps, cell in zip((20, 50, 200, 1000), POISSON_TABLE[epsilon].split(), strict=True):
         paper, planned, pld = cell.split("/")
         budget = Budget(epsilon, DELTA)
-        found = planning.noise_multiplier(Budget(epsilon, DELTA, Adjacency.REPLACE_ONE), FIXED, steps, "paper_13")
-        assert found == pytest.approx(float(paper), rel=1e-3, abs=0.53 * unit(paper))
-        found = at_the_planned_order(budget, steps)
-        assert found == pytest.approx(float(planned), rel=1e-3, abs=0.53 * unit(planned))
-        found = planning.noise_multiplier(budget, Poisson(RATE), steps, "pld")
-        assert found == pytest.approx(float(pld), rel=1e-3, abs=0.53 * unit(pld))
+        noise = planning.noise_multiplier(Budget(epsilon, DELTA, Adjacency.REPLACE_ONE), FIXED, steps, "paper_13")
+        assert noise == pytest.approx(float(paper), rel=1e-3, abs=0.53 * unit(paper))
+        noise = at_the_planned_order(budget, steps)
+        assert noise == pytest.approx(float(planned), rel=1e-3, abs=0.53 * unit(planned))
+        noise = planning.noise_multiplier(budget, Poisson(RATE), steps, "pld")
+        assert noise == pytest.approx(float(pld), rel=1e-3, abs=0.53 * unit(pld))
         # A filter that knows the number of steps needs no more.
         assert planning.noise_multiplier(budget, Poisson(RATE), steps, "rdp") <= float(planned) + unit(planned)
 
@@ -71,8 +71,8 @@ def test_sampled_noise_is_the_published_one(epsilon):
 @pytest.mark.parametrize("epsilon", FULL_TABLE)
 def test_full_batch_noise_is_the_published_one(epsilon):
     for accountant, printed in zip(("ctcdp", "rdp", "gdp"), FULL_TABLE[epsilon].split("/"), strict=True):
-        found = planning.noise_multiplier(Budget(epsilon, DELTA), FullBatch(), 50, accountant)
-        assert found == pytest.approx(float(printed), rel=1e-3, abs=0.53 * unit(printed))
+        noise = planning.noise_multiplier(Budget(epsilon, DELTA), FullBatch(), 50, accountant)
+        assert noise == pytest.approx(float(printed), rel=1e-3, abs=0.53 * unit(printed))
 
 
 COMBINATIONS = [
@@ -131,10 +131,10 @@ def test_strong_composition_asks_for_the_noise_of_sgd_adv(epsilon, steps, batch,
     closed = 2 * math.sqrt(2 * math.log(1.25 / (delta / (2 * steps)))) / each
     assert closed == pytest.approx(sigma, rel=5e-3)
     budget, sampler = Budget(epsilon, delta, Adjacency.REPLACE_ONE), FixedSize(batch, rows)
-    found = 2 * planning.noise_multiplier(budget, sampler, steps, "strong_composition")
-    assert found == pytest.approx(closed, rel=1e-6)
+    noise = 2 * planning.noise_multiplier(budget, sampler, steps, "strong_composition")
+    assert noise == pytest.approx(closed, rel=1e-6)
     fair = 2 * planning.noise_multiplier(budget, sampler, steps, "rdp")
-    assert 5 * fair < found < 9 * fair
+    assert 5 * fair < noise < 9 * fair
 
 
 def test_golatkar_et_al():

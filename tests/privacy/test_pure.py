@@ -77,9 +77,11 @@ def test_every_method_is_pure_at_delta_0_or_refused(name):
         resolve(name, budget, model, num_rows=500).filter(budget)
 
 
-@pytest.mark.parametrize("accountant", [one.name for one in for_runs() if not one.pure])
+@pytest.mark.parametrize("accountant", [accountant.name for accountant in for_runs() if not accountant.pure])
 def test_other_accountants_certify_nothing_at_delta_0(accountant):
-    adjacency = next(one for one in Adjacency if any(find(accountant).covers(s, one) for s in SAMPLERS))
+    adjacency = next(
+        adjacency for adjacency in Adjacency if any(find(accountant).covers(s, adjacency) for s in SAMPLERS)
+    )
     sampler = next(s for s in SAMPLERS if find(accountant).covers(s, adjacency))
     with pytest.raises(InputError, match="certifies no epsilon there"):
         Filter(accountant, Budget(1.0, 0.0, adjacency), sampler)
@@ -93,7 +95,7 @@ def test_what_cannot_be_pure_is_refused_before_anything_is_spent():
 
 
 def test_one_pure_query_takes_the_accountant_that_prices_it_best():
-    """As zCDP it would have several times the noise."""
+    """Priced as zCDP it would have several times the noise."""
     named = describe(SHORT, "mine", MODELS["logistic"])
     assert named.accountant == "basic"
     least = {

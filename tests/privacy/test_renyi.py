@@ -101,9 +101,9 @@ def distance(p, q, sigma, order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_one_sided_is_the_binomial_sum_rounded_up(rate, order):
     expected = np.array([binomial_sum(noise, rate, order) for noise in NOISES])
-    found = divergence_up(NOISES, rate, float(order), ONE)
-    assert np.all(found >= expected * (1 - ROUNDING))
-    assert np.all(found <= expected * (1 + 2e-9))  # the margin upward is 1e-9
+    bounds = divergence_up(NOISES, rate, float(order), ONE)
+    assert np.all(bounds >= expected * (1 - ROUNDING))
+    assert np.all(bounds <= expected * (1 + 2e-9))  # the margin upward is 1e-9
 
 
 @pytest.mark.parametrize("order", [7.2, 20.16, 69.9, 249.6])
@@ -154,10 +154,10 @@ def test_bounds_hold_for_the_neighbours_they_are_for(order, rate):
     for sigma in (1.0, 2.0, 5.0, 20.0):
         outer = (1 - rate, rate)
         present = distance((outer, (0.0, 1.0)), ((1.0,), (0.0,)), sigma, order)
-        one = divergence_up(np.array([sigma]), rate, order, ONE)[0]
+        one_sided = divergence_up(np.array([sigma]), rate, order, ONE)[0]
         # That direction is the exact one; the other is cheaper.
-        assert present <= one * (1 + 1e-8) + 1e-15
-        assert present == pytest.approx(one, rel=1e-6)
+        assert present <= one_sided * (1 + 1e-8) + 1e-15
+        assert present == pytest.approx(one_sided, rel=1e-6)
         # A sensitivity of 2: one row leaves, another enters.
         replaced = distance((outer, (0.0, 1.0)), (outer, (0.0, -1.0)), sigma, order)
         assert replaced <= divergence_up(np.array([sigma / 2]), rate, order, TWO)[0] * (1 + 1e-9)
@@ -178,9 +178,9 @@ def test_every_replacement_in_a_small_table_costs_at_most_the_fixed_size_price(s
         for table in tables:
             # Rows that are equal give equal neighbours.
             for row in {float(value): index for index, value in enumerate(table)}.values():
-                for other in {-1.0, 1.0, 0.25} - {table[row]}:
+                for replacement in {-1.0, 1.0, 0.25} - {table[row]}:
                     changed = table.copy()
-                    changed[row] = other
+                    changed[row] = replacement
                     pair = [(weights, rows[batches].sum(axis=1)) for rows in (table, changed)]
                     true = distance(*pair, sigma, order)
                     assert true <= price * (1 + 1e-9)
@@ -215,15 +215,15 @@ def test_prices_are_monotone_and_at_most_those_of_a_full_batch(neighbours):
     orders = (1.01, 1.5, 2.0, 5.0, 20.16, 64.0, 250.0, 472.0, 3e3, 2e4)
     rates = (1e-6, 1e-3, 0.033, 0.1, 0.5, 0.99)
     prices = np.array([[divergence_up(noises, rate, order, neighbours) for order in orders] for rate in rates])
-    whole = np.array(orders)[:, None] / noises**2 / 2
+    full_batch = np.array(orders)[:, None] / noises**2 / 2
     slack = 1 + 4e-9  # each is rounded up by 1e-9
     assert np.all((prices > 0) & np.isfinite(prices))
-    assert np.all(prices <= whole * slack)
+    assert np.all(prices <= full_batch * slack)
     assert np.all(np.diff(prices, axis=2) < prices[:, :, 1:] * 4e-9)
     assert np.all(prices[:, :-1] <= prices[:, 1:] * slack)
     assert np.all(prices[:-1] <= prices[1:] * slack)
     # Where every row is read, the price is that of a full batch.
-    for order, full in zip(orders, whole, strict=True):
+    for order, full in zip(orders, full_batch, strict=True):
         np.testing.assert_allclose(divergence_up(noises, 1 - 1e-13, order, neighbours), full, rtol=1e-8)
 
 
@@ -268,7 +268,7 @@ def inside_jit(plans, noises):
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_float32_divergences_are_close_to_float64_ones_with_their_derivatives(neighbours):
-    """Within reach of the quadrature inside jit, orders up to 40 noise multipliers; above, a full batch's price."""
+    """Orders up to 40 noise multipliers are within reach of the quadrature; above, a full batch's price counts."""
     noises = np.geomspace(1e-1, 0.99e9, 150).astype(np.float32)
     exact = noises.astype(np.float64)
     for plan, prices, gradients in inside_jit([plan for plan in PLANS if plan.neighbours is neighbours], noises):
@@ -291,13 +291,15 @@ def test_float32_divergences_are_close_to_float64_ones_with_their_derivatives(ne
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_a_float32_price_is_never_below_the_float64_price(adjacency):
-    """Of the accountant that decides in a run, at every noise: among others next to the steepest rise of the price."""
+    """Prices of the accountant that decides in a run, at every noise: also next to the steepest rise of the price."""
     random = np.random.default_rng(2)
     for rate in (1e-3, 1000 / 30400, 0.3):
         plans = [plan for plan in PLANS if plan.budget.adjacency is adjacency and plan.sampler.rate() == rate]
         accountants = [plan.price_list() for plan in plans]
         price = jax.jit(
-            jax.vmap(lambda one, noise: one.price(Event("gaussian", noise), sampled=True), in_axes=(None, 0))
+            jax.vmap(
+                lambda accountant, noise: accountant.price(Event("gaussian", noise), sampled=True), in_axes=(None, 0)
+            )
         )
         for plan, accountant in zip(plans, accountants, strict=True):
             steep = plan.order / math.sqrt(2 * plan.order * -math.log(rate)) * np.exp(random.uniform(-1, 1, 400))
@@ -305,7 +307,7 @@ def test_a_float32_price_is_never_below_the_float64_price(adjacency):
             wide = np.exp(random.uniform(math.log(1e-4), math.log(1e9), 60))
             noises = np.clip(np.concatenate([wide, steep]), 1e-4, 1e9).astype(np.float32)
             true = plan.prices("gaussian", noises.astype(np.float64), True)
-            found = np.asarray(price(accountant, jnp.asarray(noises)), np.float64)
-            assert np.all(found >= true)
+            prices = np.asarray(price(accountant, jnp.asarray(noises)), np.float64)
+            assert np.all(prices >= true)
             reached = plan.order <= 39.9 * noises
-            assert np.all(found[reached] <= true[reached] * (1 + 1e-3))
+            assert np.all(prices[reached] <= true[reached] * (1 + 1e-3))

@@ -1,4 +1,4 @@
-"""What a run reserves in its data set's ledger bounds the cost of its queries there, in every pair of units."""
+"""Reservations in a data set's ledger bound the cost of a run's queries there, in every pair of units."""
 
 import functools
 import itertools
@@ -183,10 +183,10 @@ def test_runs_that_a_ledger_cannot_add_up_are_refused(tmp_path):
                 Reservation.make(ledger_in(unit), filter, ["gaussian"], "a run")
         assert most_cost(ledger_in("basic"), filter, ["gaussian"]) == Cost(0.5, 1e-8)
     replaced = Budget(0.5, 1e-8, Adjacency.REPLACE_ONE)
-    other = ledger_in("rdp", Budget(2.0, 1e-6, Adjacency.REPLACE_ONE))
+    replacing = ledger_in("rdp", Budget(2.0, 1e-6, Adjacency.REPLACE_ONE))
     for name in ("rdp", "ctcdp", "paper_13"):
         with pytest.raises(InputError, match="unit basic"):
-            Reservation.make(other, Filter(name, replaced, FixedSize(10, 100)), ["gaussian"], "a run")
+            Reservation.make(replacing, Filter(name, replaced, FixedSize(10, 100)), ["gaussian"], "a run")
     with pytest.raises(InputError, match="cannot price mechanism 'gumbel'"):
         Reservation.make(ledger_in("gdp"), Filter("zcdp", RUNS[1]), ["gaussian", "gumbel"], "a run")
     with pytest.raises(InputError, match="so it must not start"):

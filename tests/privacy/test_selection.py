@@ -41,8 +41,10 @@ def chances_at_most(law, below):
 
 def renyi(p, q, orders):
     """Divergences f64[k] at the orders f64[k]."""
-    kept, orders = p > 0, np.asarray(orders)[..., None]
-    return special.logsumexp(orders * np.log(p[kept]) + (1 - orders) * np.log(q[kept]), axis=-1) / (orders[..., 0] - 1)
+    support, orders = p > 0, np.asarray(orders)[..., None]
+    return special.logsumexp(orders * np.log(p[support]) + (1 - orders) * np.log(q[support]), axis=-1) / (
+        orders[..., 0] - 1
+    )
 
 
 def gaussian(shift):
@@ -94,10 +96,10 @@ def exact(name):
 @pytest.mark.slow(but=["narrow"])
 @pytest.mark.parametrize("name", LAWS)
 def test_no_toy_diverges_by_more_than_the_theorem_says(name):
-    for toy, found in zip(TOYS, exact(name), strict=True):
+    for toy, divergences in zip(TOYS, exact(name), strict=True):
         bound = np.array([LAWS[name].divergence(toy[2], order) for order in ORDERS])
-        assert np.all(found <= bound + 1e-9)
-        assert np.all(found.max(1) > 0)
+        assert np.all(divergences <= bound + 1e-9)
+        assert np.all(divergences.max(1) > 0)
 
 
 # No toy example comes near the bound for the heavy-tailed distribution.
@@ -185,8 +187,8 @@ def test_theorem_2_in_high_precision(eta, gamma, rho, order):
 def test_epsilon_is_that_of_dp_accounting(rho, mean, shape):
     """`RepeatAndSelectDpEvent` searches a grid of orders for what is a closed form or a finer search here."""
     accountant = RdpAccountant(np.concatenate([np.linspace(1.02, 10, 200), np.geomspace(10.1, 20_000, 1500)]))
-    one = dp_event.GaussianDpEvent(1 / math.sqrt(2 * rho))
-    accountant.compose(dp_event.RepeatAndSelectDpEvent(one, mean, shape))
+    event = dp_event.GaussianDpEvent(1 / math.sqrt(2 * rho))
+    accountant.compose(dp_event.RepeatAndSelectDpEvent(event, mean, shape))
     theirs = accountant.get_epsilon(DELTA)
     law = PoissonRuns(mean) if math.isinf(shape) else NegativeBinomial.with_mean(mean, shape)
     # Their delta of a Gaussian by its Renyi divergences is ours; their orders are coarser.
@@ -196,13 +198,13 @@ def test_epsilon_is_that_of_dp_accounting(rho, mean, shape):
 @pytest.mark.parametrize("rho", [1e-6, 1e-3, 0.1, 5.0])
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 4.0])
 def test_delta_of_zcdp_is_the_best_over_all_orders_and_undoes_epsilon(rho, epsilon):
-    found = convert.zcdp_delta(rho, epsilon)
+    delta = convert.zcdp_delta(rho, epsilon)
     order = 1 + np.geomspace(1e-6, 1e7, 400_000)
     log_delta = (order - 1) * (rho * order - epsilon) + order * np.log1p(-1 / order) - np.log(order - 1)
     best = math.exp(log_delta.min())
-    assert best * (1 - 1e-6) <= found <= best * (1 + 1e-6) or best > 0.99
-    if 1e-300 < found < 0.5:
-        assert convert.zcdp_epsilon(rho, found) == pytest.approx(epsilon, rel=1e-6)
+    assert best * (1 - 1e-6) <= delta <= best * (1 + 1e-6) or best > 0.99
+    if 1e-300 < delta < 0.5:
+        assert convert.zcdp_epsilon(rho, delta) == pytest.approx(epsilon, rel=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------------------- inverse
@@ -218,9 +220,9 @@ def test_the_base_budget_is_the_largest_that_the_total_allows(law, epsilon):
 
 def test_more_runs_and_larger_shapes_cost_more():
     laws = [NegativeBinomial.with_mean(mean, eta) for eta in (0.0, 1.0) for mean in (2.0, 10.0, 50.0)]
-    found = np.array([base_rho(law, 1.0, DELTA) for law in laws]).reshape(2, 3)
-    assert np.all(np.diff(found, axis=1) < 0)
-    assert np.all(np.diff(found, axis=0) < 0)
+    rhos = np.array([base_rho(law, 1.0, DELTA) for law in laws]).reshape(2, 3)
+    assert np.all(np.diff(rhos, axis=1) < 0)
+    assert np.all(np.diff(rhos, axis=0) < 0)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ POSSIBLE = [(x, y) for x in ((1.0, 0.0), (-1.0, 0.0), (0.6, 0.8), (0.0, -1.0)) f
 
 
 def logistic_gradient(w, row):
-    """Of ln(1 + exp(-y x.w)): at most ||x|| = 1, with a Hessian of at most 1 / 4."""
+    """Gradient of ln(1 + exp(-y x.w)): at most ||x|| = 1, with a Hessian of at most 1 / 4."""
     if row is None:
         return np.zeros_like(w)
     x, y = np.array(row[0]), row[1]
@@ -30,8 +30,8 @@ def descend(table, step_sizes, penalty=0.0):
 
 
 def neighbours(table, adjacency):
-    for other in [None] if adjacency is Adjacency.ZERO_OUT else POSSIBLE:
-        yield [other, *table[1:]]
+    for row in [None] if adjacency is Adjacency.ZERO_OUT else POSSIBLE:
+        yield [row, *table[1:]]
 
 
 SCHEDULES = {
@@ -55,8 +55,8 @@ def test_no_neighbour_of_any_table_is_further_away(name, adjacency):
         for rest in itertools.islice(itertools.combinations_with_replacement(POSSIBLE, NUM_ROWS - 1), 0, None, 7):
             table = [first, *rest]
             result = descend(table, step_sizes, penalty)
-            for other in neighbours(table, adjacency):
-                farthest = max(farthest, float(np.linalg.norm(result - descend(other, step_sizes, penalty))))
+            for neighbour in neighbours(table, adjacency):
+                farthest = max(farthest, float(np.linalg.norm(result - descend(neighbour, step_sizes, penalty))))
     assert 0.01 * bound < farthest <= bound
 
 

@@ -188,13 +188,13 @@ def test_gradients_are_finite_through_refusals_and_exhaustion(cap, noise):
 
     def objective(value, budget):
         state = spending(0.0).replace(budget=budget)
-        kept = jnp.float32(0)
+        total = jnp.float32(0)
         for factor in (1.0, 2.0, 1.0, 0.5):
             wanted = accountant.noise_multiplier(state.left * jnp.minimum(budget, 10.0))
             granted, state = state.charge(accountant.price(Event("gaussian", value * factor + 1e-3 * wanted)))
-            kept += jnp.where(granted, state.left, 0.0)
+            total += jnp.where(granted, state.left, 0.0)
         spent = jnp.where(jnp.isfinite(state.spent), state.spent, 0.0)
-        return kept + spent
+        return total + spent
 
     value, gradients = jax.jit(jax.value_and_grad(objective, argnums=(0, 1)))(jnp.float32(noise), jnp.float32(cap))
     assert jnp.isfinite(value)
@@ -279,7 +279,7 @@ def test_no_sampled_schedule_passes_the_float64_cap(seed, kind, planned, target)
 @jax.jit
 @functools.partial(jax.vmap, in_axes=(None, 0, 0))
 def epoch_grants(accountant, at_start, noise):
-    """As a run with permutation epochs charges f32[BATCHES, QUERIES], after one query on all rows."""
+    """Grants of a run with permutation epochs that charges f32[BATCHES, QUERIES], after one query on all rows."""
 
     def price(value):
         return accountant.price(Event("gaussian", value), sampled=True)
@@ -289,8 +289,8 @@ def epoch_grants(accountant, at_start, noise):
         state = state.open_batch(index % EPOCHS.steps_per_charge == 0)
         granted = []
         for value in values:
-            one, state = state.charge_in_epoch(price(value))
-            granted.append(one)
+            grant, state = state.charge_in_epoch(price(value))
+            granted.append(grant)
         return state, jnp.stack(granted)
 
     first, state = Spending(jnp.float32(0), accountant.budget).charge(price(at_start))
@@ -303,8 +303,8 @@ def epoch_trace(noise, granted, first=None):
     return start + [
         Answered(step + 1, "gaussian", float(value))
         for step in range(BATCHES)
-        for value, kept in zip(noise[step], granted[step], strict=True)
-        if kept
+        for value, is_granted in zip(noise[step], granted[step], strict=True)
+        if is_granted
     ]
 
 
@@ -362,8 +362,8 @@ def test_equal_charges_planned_by_shares_of_epochs_are_all_granted(num_queries):
             noise = accountant.noise_multiplier(share * charged.budget / num_queries)
             granted = jnp.ones((), bool)
             for _ in range(num_queries):
-                one, charged = charged.charge_in_epoch(accountant.price(Event("gaussian", noise)))
-                granted &= one
+                grant, charged = charged.charge_in_epoch(accountant.price(Event("gaussian", noise)))
+                granted &= grant
             state = jax.tree.map(lambda new, old: jnp.where(active, new, old), charged, state)
             return state, (granted | ~active, noise)
 
@@ -389,11 +389,11 @@ def test_what_a_batch_has_used_is_not_left_for_its_next_query():
     assert granted
     assert float(within.left) == pytest.approx(5e-4, rel=1e-2)
     # The next batch of the epoch holds other rows; the next epoch holds the same ones again.
-    other = state.open_batch(False)
-    assert float(other.left) == pytest.approx(1.0, rel=1e-5)
-    granted, other = other.charge_in_epoch(0.5)
+    next_batch = state.open_batch(False)
+    assert float(next_batch.left) == pytest.approx(1.0, rel=1e-5)
+    granted, next_batch = next_batch.charge_in_epoch(0.5)
     assert granted
-    assert other.spent == state.spent
+    assert next_batch.spent == state.spent
     assert float(state.open_batch(True).left) == pytest.approx(0.5, rel=1e-5)
 
 
@@ -418,15 +418,15 @@ def test_gradients_through_epochs_are_finite(noise):
     @jax.jit
     @jax.value_and_grad
     def objective(value):
-        state, kept = spending(0.0).replace(budget=accountant.budget), jnp.float32(0)
+        state, total = spending(0.0).replace(budget=accountant.budget), jnp.float32(0)
         for index, factor in enumerate((1.0, 2.0, 0.5, 1.0)):
             state = state.open_batch(jnp.asarray(index % 3 == 0))
             for weight in (1.0, 3.0):
                 wanted = accountant.noise_multiplier(0.3 * state.left * state.budget)
                 cost = accountant.price(Event("gaussian", value * factor * weight + 1e-3 * wanted))
                 granted, state = state.charge_in_epoch(cost)
-                kept += jnp.where(granted, state.left, 0.0)
-        return kept + state.spent
+                total += jnp.where(granted, state.left, 0.0)
+        return total + state.spent
 
     value, gradient = objective(jnp.float32(noise))
     assert jnp.isfinite(value)

@@ -122,8 +122,8 @@ def neighbours(adjacency):
         elif adjacency is Adjacency.ADD_REMOVE:
             yield [row for row in TABLE if row[0] != person]
         else:
-            taken = dict(zip(places, new, strict=False))
-            yield [taken.get(place, row) for place, row in enumerate(TABLE)]
+            replacements = dict(zip(places, new, strict=False))
+            yield [replacements.get(place, row) for place, row in enumerate(TABLE)]
     if adjacency is Adjacency.ADD_REMOVE:
         for ends in itertools.combinations_with_replacement((0, 3, 8), 3):
             table = list(TABLE)
@@ -143,7 +143,7 @@ _sums = jax.jit(lambda query, tables: jax.lax.map(lambda rows: exact_sum(query, 
 
 
 def farthest(query, adjacency):
-    """How far any neighbour's sum is from the table's, in exact whole-number arithmetic."""
+    """Largest distance of a neighbour's sum from the table's, in exact whole-number arithmetic."""
     with jax.enable_x64(True):
         total = _sums(query, stacked(adjacency))
         steps = np.asarray(total.high, np.int64) * 2**32 + np.asarray(total.low, np.int64)
@@ -153,11 +153,11 @@ def farthest(query, adjacency):
 
 
 def sensitivity(query, adjacency):
-    """To a person, as noise is scaled to it: the noise of multiplier 1 over the sensitivity to a row, times k."""
-    one = Oracle(
+    """Sensitivity to a person, as noise is scaled: the noise of multiplier 1 over the sensitivity to a row, times k."""
+    oracle = Oracle(
         reader_of(empty()), setup(adjacency), Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int)
     )
-    noised = one.ask(query.replace(noise_multiplier=f32(1.0)))
+    noised = oracle.ask(query.replace(noise_multiplier=f32(1.0)))
     return MOST * float(np.max(noised))
 
 
@@ -191,7 +191,7 @@ def test_no_person_moves_an_exact_sum_by_more_than_noise_is_scaled_to(query, adj
 
 @EVERY_SUM
 def test_a_person_moves_a_sum_as_far_as_k_rows_can(query):
-    """So that a bound of one row, or of k - 1, would not pass."""
+    """A bound of one row, or of k - 1, would not pass."""
     assert farthest(query, Adjacency.ZERO_OUT) > 0.7 * sensitivity(query, Adjacency.ZERO_OUT)
 
 
@@ -240,16 +240,16 @@ def test_planted_a_rule_that_looks_at_other_peoples_rows_is_caught(monkeypatch):
 
 # ----------------------------------------------------------------------------------------------------------- prices
 def check_charged(most, name="gdp"):
-    """What a query costs is what one costs whose noise is over the sensitivity to a unit, and the trace says so."""
+    """The cost of a query is that of noise divided by the sensitivity to a unit, and the trace says so."""
     here = setup(most=most, name=name)
-    asked = Oracle(reader_of(empty()), here, Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int))
-    answer = asked.ask(FeatureSum(D, f32(1.0), f32(60.0)))
+    oracle = Oracle(reader_of(empty()), here, Spending(f32(0), f32(1e9)), Ones(jax.random.key(0)), jnp.zeros((), int))
+    answer = oracle.ask(FeatureSum(D, f32(1.0), f32(60.0)))
     noise_std = float(answer[0])
-    record = asked.records[0]
+    record = oracle.records[0]
     spent = Filter(name, BUDGET).spent([l2p.privacy.Answered(0, "gaussian", float(record.noise_multiplier))])
     assert float(record.noise_multiplier) <= noise_std / most
     assert math.isclose(record.noise_multiplier, noise_std / most, rel_tol=1e-6)
-    assert spent <= float(asked.spending.spent) <= spent * (1 + 1e-5)
+    assert spent <= float(oracle.spending.spent) <= spent * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 1000])
@@ -305,8 +305,8 @@ def test_a_method_takes_units_or_says_that_its_proof_is_about_rows(method):
     if method in TAKES_UNITS:
         assert plan().setup.rows_per_unit == MOST
     else:
-        said = "without noise" if method in ("nonprivate", "no_features") else "single rows"
-        with pytest.raises(InputError, match=said):
+        phrase = "without noise" if method in ("nonprivate", "no_features") else "single rows"
+        with pytest.raises(InputError, match=phrase):
             plan()
 
 
@@ -321,12 +321,12 @@ def test_batches_and_accountants_of_one_row_are_refused():
 
 def test_a_reader_that_forgets_the_unit_is_not_what_training_calls(monkeypatch):
     """`private_train` hands the unit to the reader: without it four rows of u would count."""
-    seen = []
-    monkeypatch.setattr(reading, "FirstRows", lambda unit, words: seen.append(unit) or FirstRows(unit, words))
+    units = []
+    monkeypatch.setattr(reading, "FirstRows", lambda unit, words: units.append(unit) or FirstRows(unit, words))
     data = dict(zip(("person", "a", "b", "c", "y"), map(list, zip(*TABLE, strict=True)), strict=True))
     with pytest.raises(InputError, match="not below 1/N"):  # after the table was read, before anything is asked
         l2p.private_train(data, "noisygd", Budget(1.0, 0.5), schema=SCHEMA)
-    assert seen == [SCHEMA.unit]
+    assert units == [SCHEMA.unit]
 
 
 def raw_table(count=600):
@@ -344,17 +344,17 @@ WEIGHED = dataclasses.replace(SCHEMA, unit=None, target=Target("y", (0, 1), weig
 
 @pytest.mark.parametrize("declared", [SCHEMA, WEIGHED], ids=["units", "weights"])
 def test_a_stream_is_not_taken_for_single_rows_that_count_alike_where_its_schema_says_otherwise(declared):
-    """Inside a `Task` and in a choice among runs: the noise would be for one row, and rows of one person are kept or
+    """The noise would be for one row, inside a `Task` and in a choice among runs, and rows of one person are kept or
     not by what her other rows are."""
     table = {name: cells for name, cells in raw_table().items() if declared.unit or name != "person"}
     with streamed(table, declared) as rows:
-        for asked in (
+        for train in (
             lambda: l2p.private_train(Task(rows), "noisygd", BUDGET),
             lambda: l2p.private_train(Task(Apart(rows, PublicRowSet(frozenset()))), "noisygd", BUDGET),
             lambda: private_tuning(rows, ["noisygd"], BUDGET),
         ):
             with pytest.raises(InputError, match="would protect single rows that all count alike"):
-                asked()
+                train()
 
 
 def test_a_source_that_does_not_say_that_it_caps_units_protects_none():

@@ -238,10 +238,10 @@ NORMALIZED, LOSS, NORM_OF = "normalized_gradient", "clipped_loss", "gradient_nor
 def gentle(name):
     """A method with the learning rate 3, at which differences over these runs are accurate."""
 
-    def one(path, leaf):
+    def gentle_leaf(path, leaf):
         return jnp.log(f32([3.0])) if "['learning_rate']" in jax.tree_util.keystr(path) else leaf
 
-    return jax.tree_util.tree_map_with_path(one, HAND_DESIGNED[name](BUDGETS[MIDDLE], num_rows=N))
+    return jax.tree_util.tree_map_with_path(gentle_leaf, HAND_DESIGNED[name](BUDGETS[MIDDLE], num_rows=N))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,7 +272,7 @@ class Case:
 #: their envelopes are tested in privacy/test_envelope.py.
 #: All properties hold for sampled protectors, too, except two. The cost of a sampled query is not a multiple of
 #: 1 / m^2, so constant noise is checked by its price; and a batch does not give the full gradient, so the limits of
-#: sampled protectors without privacy are in test_samplers.py.
+#: sampled protectors without privacy are in tests/run/test_batch_limits.py.
 CASES = {
     "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
@@ -602,8 +602,8 @@ def single(name, parts=(STEPS,), budget=MIDDLE, seed=0, accountant=None):
     for part in parts:
         current, *records_and_seen = jit_advance(protector, current, ROWS, here, noise, num_steps=part)
         later.append(records_and_seen)
-    records, seen = jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
-    return jax.device_get((jit_finish(protector, current, here), current, (first, records), seen))
+    records, observations = jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
+    return jax.device_get((jit_finish(protector, current, here), current, (first, records), observations))
 
 
 @functools.cache

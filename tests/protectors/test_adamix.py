@@ -114,7 +114,7 @@ def test_without_noise_and_with_all_directions_adamix_is_gradient_descent_on_bot
 @pytest.mark.slow
 @pytest.mark.parametrize("matrix", ["total", "rows"])
 def test_a_projection_keeps_the_first_singular_vectors_of_the_public_gradient(matrix):
-    """And clips and adds nothing else: one step of clipped, projected private gradients."""
+    """One step of clipped, projected private gradients is all that it makes."""
     projector = PublicSubspace(descent(1.0), 2, matrix)
     protector = Stepwise(PublicClip(WIDE, logit_constant(0.5)), projector, num_steps=1)
     params, _, (_, (record,)), _ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
@@ -132,10 +132,10 @@ def test_a_projection_keeps_the_first_singular_vectors_of_the_public_gradient(ma
 def test_adamix_moves_along_the_total_public_gradient_only():
     """Algorithm 2 takes the singular vectors of the total gradient, which are fewer than those of the rows' gradients:
     here two of five."""
-    made = HAND_DESIGNED["adamix"](BUDGET, MODEL).without(PublicLength).replace(num_steps=1)
-    decay = made.projector.projector.projector.log_decay
-    start, *_ = go(made.replace(projector=descent(1e-12)), ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
-    after, *_ = go(made, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
+    protector = HAND_DESIGNED["adamix"](BUDGET, MODEL).without(PublicLength).replace(num_steps=1)
+    decay = protector.projector.projector.projector.log_decay
+    start, *_ = go(protector.replace(projector=descent(1e-12)), ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
+    after, *_ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     start, after = (np.asarray(params, float).reshape(D + 1, K) for params in (start, after))
     # The L2 term moves params along themselves, at the learning rate times lambda / N.
     moved = after - (1.0 - CLIPPED_RATE * float(jnp.exp(decay[0])) / N) * start
@@ -148,23 +148,25 @@ def test_adamix_moves_along_the_total_public_gradient_only():
 def test_noise_then_projection_is_noise_in_the_subspace():
     directions = np.linalg.qr(np.random.default_rng(0).normal(size=(D + 1, 2)))[0]
     noise = np.random.default_rng(1).normal(size=(4000, D + 1, K))
-    kept = np.array([projected(jnp.asarray(one.ravel()), jnp.asarray(directions)) for one in noise[:50]])
+    shown = np.array([projected(jnp.asarray(draw.ravel()), jnp.asarray(directions)) for draw in noise[:50]])
     inside = (directions.T @ noise).reshape(4000, -1)
     np.testing.assert_allclose(np.cov(inside.T), np.eye(2 * K), atol=0.1)
     back = (directions @ (directions.T @ noise[:50])).reshape(50, -1)
-    np.testing.assert_allclose(kept, back, atol=1e-5)
+    np.testing.assert_allclose(shown, back, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_the_clip_norm_is_a_quantile_of_public_norms_and_ignores_null_rows():
     rows = PUBLIC.replace(mask=PUBLIC.mask.at[4].set(0.0), x=PUBLIC.x.at[2, 0].set(jnp.nan))
     params = jnp.arange(ZERO.size) / 3.0
-    found = PublicGradients.at(MODEL, params, rows)
+    public_gradients = PublicGradients.at(MODEL, params, rows)
     norms = np.linalg.norm(gradients(np.asarray(params).reshape(D + 1, K), PUBLIC).reshape(M, -1), axis=1)
-    kept = np.delete(norms, [2, 4])
+    counted_norms = np.delete(norms, [2, 4])
     for share in (0.0, 0.37, 0.9, 1.0):
-        assert float(found.quantile(jnp.float32(share))) == pytest.approx(np.quantile(kept, share), rel=1e-4)
-    np.testing.assert_allclose(found.norms(), np.where(np.isin(np.arange(M), [2, 4]), 0.0, norms), rtol=1e-4)
+        assert float(public_gradients.quantile(jnp.float32(share))) == pytest.approx(
+            np.quantile(counted_norms, share), rel=1e-4
+        )
+    np.testing.assert_allclose(public_gradients.norms(), np.where(np.isin(np.arange(M), [2, 4]), 0.0, norms), rtol=1e-4)
 
 
 @functools.cache
@@ -190,7 +192,7 @@ def test_nothing_but_a_paid_answer_depends_on_private_rows(name):
 
 @pytest.mark.slow
 def test_a_clip_from_private_rows_would_be_caught():
-    """The bug planted: a scheduler that is handed private rows as if they were public ones."""
+    """Planted bug: a scheduler that is handed private rows as if they were public ones."""
     scheduler = PublicClip(WIDE, logit_constant(0.9))
     protector = Stepwise(scheduler, descent(1.0), num_steps=1)
     here = setup().replace(cap=jnp.float32(0.0))
@@ -204,14 +206,14 @@ def test_a_clip_from_private_rows_would_be_caught():
 
 @pytest.mark.parametrize("size", [1e19, 1e30, math.inf])
 def test_no_answer_ends_a_run_by_a_clip_that_the_oracle_refuses(size):
-    """Or a run whose noise is fixed would end early on some tables, and be certified for what it had spent."""
+    """A run whose noise is fixed would else end early on some tables, and be certified for what it had spent."""
     model, rows = Square(), Rows(jnp.ones((2, 1)), jnp.ones(2), jnp.ones(2))
     public = PublicGradients.at(model, jnp.full(2, size, jnp.float32), rows)
-    seen = Observation(jnp.zeros(2), jnp.ones(()), jnp.zeros(()), None, public)
+    observation = Observation(jnp.zeros(2), jnp.ones(()), jnp.zeros(()), None, public)
     scheduler = PublicClip(WIDE, logit_constant(0.9))
     plan, _ = scheduler(
         (),
-        seen,
+        observation,
         Oracle(reader_of(rows), NO_NOISE, Spending(jnp.float32(0), jnp.float32(1)), KeyNoise(KEY), jnp.int32(0)),
         1,
     )
@@ -250,14 +252,14 @@ def test_one_public_pass_reads_every_row_once():
 @pytest.mark.slow
 def test_mirror_descent_starts_with_private_gradients_and_ends_with_public_ones():
     protector = Stepwise(WIDE, PublicMirror(descent(2.0), jnp.log(jnp.array([0.5]))), num_steps=4)  # K = 2
-    _, _, _, seen = jax.jit(functools.partial(run, observe=lambda params: params))(
+    _, _, _, path = jax.jit(functools.partial(run, observe=lambda params: params))(
         protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC
     )
     current = np.zeros((D + 1, K))
     for step, alpha in enumerate((1.0, math.cos(math.pi / 4), 0.0, 0.0)):
         mixed = alpha * gradients(current, PRIVATE).mean(0) + (1 - alpha) * gradients(current, PUBLIC).mean(0)
         current = current - 2.0 * (mixed + 0.01 / N * current)
-        np.testing.assert_allclose(seen[step], current.ravel(), atol=1e-4)
+        np.testing.assert_allclose(path[step], current.ravel(), atol=1e-4)
 
 
 @pytest.mark.slow
@@ -331,9 +333,9 @@ def test_a_public_length_scales_rows_to_it():
     assert float(features.scale) == pytest.approx(0.5, rel=1e-5)
     assert np.all(features.center == 0)
     centred = PublicLength(jnp.float32(2.0), centered=True)(D, _Oracle(public))
-    kept = np.asarray(public.x)[1:]
-    np.testing.assert_allclose(centred.center, kept.mean(0), atol=1e-6)
-    assert np.square(centred.apply(kept)).sum(1).mean() == pytest.approx(4.0, rel=1e-4)
+    counted_rows = np.asarray(public.x)[1:]
+    np.testing.assert_allclose(centred.center, counted_rows.mean(0), atol=1e-6)
+    assert np.square(centred.apply(counted_rows)).sum(1).mean() == pytest.approx(4.0, rel=1e-4)
 
 
 @dataclasses.dataclass
@@ -365,7 +367,7 @@ def long_rows(seed, size, weights):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamix", "ngd", "pda_dpmd", "fully_private"])
 def test_least_squares_does_not_diverge(name):
-    """Its gradients grow with the error: at the rates of softmax every step is longer than the one before."""
+    """Gradients of least squares grow with the error: at softmax's rates every step is longer than the last."""
     weights = np.random.default_rng(9).dirichlet(np.ones(20))
     private, public = long_rows(0, 200, weights), long_rows(1, 30, weights)
     model, budget = Square(), Budget(50.0, 1e-5)
@@ -379,7 +381,7 @@ def test_least_squares_does_not_diverge(name):
 
 @pytest.mark.slow
 def test_public_moments_step_does_not_depend_on_how_long_rows_are():
-    """It diverged on features in [0, 1], at a rate for centred rows of length 1."""
+    """The method once diverged on features in [0, 1], at a rate for centred rows of length 1."""
     random = np.random.default_rng(3)
     y = np.arange(200) % 2
     x = jnp.asarray(random.random((200, 4)) + 0.5 * y[:, None], jnp.float32)

@@ -58,10 +58,10 @@ def error(params, rows):
 @pytest.mark.parametrize("norm", [0.7, 2.5])
 def test_with_a_huge_budget_it_is_least_squares_on_shrunk_rows(norm):
     rows = table()
-    made = HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)).replace(log_norm_bound=jnp.log(jnp.array([norm])))
-    found = l2p.private_train(rows, made, Budget(1e6, 1e-4), model="square")
+    protector = HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)).replace(log_norm_bound=jnp.log(jnp.array([norm])))
+    result = l2p.private_train(rows, protector, Budget(1e6, 1e-4), model="square")
     expected = np.linalg.lstsq(lines_of(rows, norm), np.asarray(rows.y, float), rcond=None)[0]
-    np.testing.assert_allclose(found.params, expected, atol=5e-3)
+    np.testing.assert_allclose(result.params, expected, atol=5e-3)
     assert np.abs(expected).max() > 0.3
 
 
@@ -69,20 +69,20 @@ def test_with_a_huge_budget_it_is_least_squares_on_shrunk_rows(norm):
 @pytest.mark.parametrize("norm", [0.7, 2.5])
 def test_with_a_huge_budget_two_classes_are_told_apart_as_least_squares_to_signs_does_on_shrunk_rows(norm):
     rows = classes()
-    made = HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)).replace(log_norm_bound=jnp.log(jnp.array([norm])))
-    found = l2p.private_train(rows, made, Budget(1e6, 1e-4), model="square", kind="binary")
+    protector = HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)).replace(log_norm_bound=jnp.log(jnp.array([norm])))
+    result = l2p.private_train(rows, protector, Budget(1e6, 1e-4), model="square", kind="binary")
     signs = np.linalg.lstsq(lines_of(rows, norm), 2.0 * np.asarray(rows.y, float) - 1.0, rcond=None)[0]
-    predicted = np.asarray(MODEL.predict(found.params, jnp.asarray(rows.x)))
+    predicted = np.asarray(MODEL.predict(result.params, jnp.asarray(rows.x)))
     raw = np.c_[rows.x, np.full(N, INTERCEPT_COLUMN)]
     np.testing.assert_allclose(predicted, 0.5 + 0.5 * raw @ signs, atol=0.05)
-    classified = np.asarray(MODEL.classify(found.params, jnp.asarray(rows.x)))
+    classified = np.asarray(MODEL.classify(result.params, jnp.asarray(rows.x)))
     # A row and its shrunk form are classified alike, except for rows closer to the boundary than noise and rounding.
     clear = np.abs(lines_of(rows, norm) @ signs) > 0.02
     assert clear.mean() > 0.9
     assert np.array_equal(classified[clear], (lines_of(rows, norm) @ signs > 0)[clear])
     assert np.mean(classified == rows.y) > 0.9
     # Numeric targets are fitted unchanged: on this table its predictions for raw rows are on the wrong side of 1/2.
-    number = l2p.private_train(rows, made, Budget(1e6, 1e-4), model="square")
+    number = l2p.private_train(rows, protector, Budget(1e6, 1e-4), model="square")
     expected = np.linalg.lstsq(lines_of(rows, norm), np.asarray(rows.y, float), rcond=None)[0]
     np.testing.assert_allclose(number.params, expected, atol=0.05)
     wrong = np.mean(np.asarray(MODEL.classify(number.params, jnp.asarray(rows.x))) != rows.y)
@@ -104,7 +104,7 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
         f"--epsilon 20 --delta 1e-5 --seed 0 --out {tmp_path}/out"
     )
     assert main(["apply", *options.split()]) == 0
-    found = [json.loads((tmp_path / "out" / "metrics.json").read_text())["accuracy"]]
+    accuracies = [json.loads((tmp_path / "out" / "metrics.json").read_text())["accuracy"]]
     config = CompareConfig(
         str(data),
         tmp_path / "cmp",
@@ -115,12 +115,12 @@ def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
         delta=1e-5,
         seeds=1,
     )
-    found += [row["test_accuracy"] for row in compare(config)]
+    accuracies += [row["test_accuracy"] for row in compare(config)]
     tuned = private_tuning(rows, ["adassp"], Budget(20.0, 1e-5), model="square", key=jax.random.key(0))
-    found.append(float(np.mean(np.asarray(MODEL.classify(tuned.params, jnp.asarray(rows.x))) == rows.y)))
-    assert min(found) > 0.86, found
-    told = SelectionPlan.make(HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)), "gdp", Budget(20.0, 1e-5), MODEL, N).setups
-    assert [setup.kind for setup in told] == ["binary", "binary"]
+    accuracies.append(float(np.mean(np.asarray(MODEL.classify(tuned.params, jnp.asarray(rows.x))) == rows.y)))
+    assert min(accuracies) > 0.86, accuracies
+    setups = SelectionPlan.make(HAND_DESIGNED["adassp"](Budget(1.0, 1e-6)), "gdp", Budget(20.0, 1e-5), MODEL, N).setups
+    assert [setup.kind for setup in setups] == ["binary", "binary"]
     capsys.readouterr()
 
 
@@ -133,7 +133,7 @@ def test_three_queries_take_a_third_of_the_budget_each_and_more_of_it_helps():
             l2p.private_train(rows, protector, Budget(epsilon, 1e-6), model="square", key=jax.random.key(seed))
             for seed in range(3)
         ]
-        errors.append(np.mean([error(one.params, rows) for one in runs]))
+        errors.append(np.mean([error(result.params, rows) for result in runs]))
         trace = runs[0].trace
         assert [row.query for row in trace] == ["least_eigenvalue", "second_moment", "cross_moment"]
         costs = [row.cost for row in trace]
@@ -151,8 +151,8 @@ def test_the_ridge_outweighs_the_noise_on_the_matrix(adjacency):
     budget = Budget(0.5, 1e-3, adjacency)
     setup = Setup.create(MODEL, adjacency, Filter("gdp", budget).price_list(), 30)
     rows = jax.tree.map(jnp.asarray, table(30))
-    one = lambda key: run(HAND_DESIGNED["adassp"](budget), jnp.zeros(D + 1), rows, setup, key)[0]  # noqa: E731
-    params = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 300)))
+    params_of = lambda key: run(HAND_DESIGNED["adassp"](budget), jnp.zeros(D + 1), rows, setup, key)[0]  # noqa: E731
+    params = np.asarray(jax.jit(jax.vmap(params_of))(jax.random.split(jax.random.key(0), 300)))
     lengths = np.linalg.norm(params, axis=1)
     assert np.isfinite(lengths).all()
     assert np.quantile(lengths, 0.95) < 3
@@ -175,14 +175,14 @@ def test_folding_keeps_norms_and_unfolds():
 @pytest.mark.slow
 def test_sums_stream_and_other_losses_and_bounds_are_refused():
     rows, budget = table(), Budget(5.0, 1e-6)
-    streamed, whole = (
+    streamed, in_memory = (
         l2p.private_train(source, "adassp", budget, model="square", key=jax.random.key(0))
         for source in (ArraySource(rows, 256), rows)
     )
-    np.testing.assert_allclose(streamed.params, whole.params, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(streamed.params, in_memory.params, rtol=1e-3, atol=1e-4)
     l2p.private_train(ArraySource(rows, 256), "adassp", budget, model="square")
     with pytest.raises(InputError, match="do not determine the loss of logistic"):
         admit("adassp", budget, MODELS["logistic"])
-    made = HAND_DESIGNED["adassp"](budget).replace(log_norm_bound=jnp.array([jnp.inf]))
+    protector = HAND_DESIGNED["adassp"](budget).replace(log_norm_bound=jnp.array([jnp.inf]))
     with pytest.raises(InputError, match="positive and finite"):
-        admit(made, budget, MODELS["square"])
+        admit(protector, budget, MODELS["square"])

@@ -25,28 +25,28 @@ class Scripted:
     def __init__(self, choices):
         self.setup = Setup.create(Logistic(), Adjacency.ADD_REMOVE, Filter("zcdp", BUDGET).price_list(), 1000)
         self.gradients, self.choices = iter(GRADIENTS), iter(choices)
-        self.paid, self.asked = [], []
+        self.paid, self.queries = [], []
 
     def noise_multiplier(self, cost, mechanism="gaussian"):
         return self.setup.price_list.noise_multiplier(cost, mechanism)
 
     def ask(self, query):
         self.paid.append(float(self.setup.price_list.price(query.event())))
-        self.asked.append(query)
+        self.queries.append(query)
         if isinstance(query, ClippedGradient):
             return jnp.asarray(next(self.gradients), jnp.float32)
         return jnp.int32(next(self.choices))
 
 
-def taken(choices, name="agd"):
+def steps_with(choices, name="agd"):
     """The oracle, and params after each step, of a run whose choices are these."""
     protector, oracle = HAND_DESIGNED[name](BUDGET, accountant="zcdp"), Scripted(choices)
     params, state = protector.init(jnp.asarray(PARAMS, jnp.float32), oracle)
-    seen = []
+    path = []
     for _ in choices:
         params, state = protector.step(params, state, oracle)
-        seen.append(np.asarray(params))
-    return oracle, seen
+        path.append(np.asarray(params))
+    return oracle, path
 
 
 def moved(params, gradient, index, most=MOST):
@@ -58,16 +58,16 @@ def moved(params, gradient, index, most=MOST):
 @pytest.mark.parametrize("index", [0, 1, 2, NUM_CANDIDATES])
 def test_the_candidate_that_was_chosen_is_the_one_taken(index):
     """Public code takes the one before it, so that choice 1 does not move and charges for a move."""
-    oracle, (after,) = taken([index])
+    oracle, (after,) = steps_with([index])
     np.testing.assert_allclose(after, moved(PARAMS, GRADIENTS[0], index), atol=1e-6)
-    np.testing.assert_allclose(oracle.asked[1].point(0), PARAMS)
-    np.testing.assert_allclose(oracle.asked[1].point(index), after, atol=1e-6)
-    np.testing.assert_allclose(oracle.asked[1].sizes, MOST * np.arange(NUM_CANDIDATES + 1) / NUM_CANDIDATES)
+    np.testing.assert_allclose(oracle.queries[1].point(0), PARAMS)
+    np.testing.assert_allclose(oracle.queries[1].point(index), after, atol=1e-6)
+    np.testing.assert_allclose(oracle.queries[1].sizes, MOST * np.arange(NUM_CANDIDATES + 1) / NUM_CANDIDATES)
     assert np.abs(moved(PARAMS, GRADIENTS[0], 1) - PARAMS).max() > 0.01
 
 
 def test_every_rejected_gradient_is_averaged_by_inverse_variance_and_only_the_difference_is_paid():
-    oracle, (_, _, after) = taken([0, 0, 7])
+    oracle, (_, _, after) = steps_with([0, 0, 7])
     first = oracle.paid[0]
     prices = first * np.array([1.0, 1.0 + GAMMA, (1.0 + GAMMA) ** 2])
     np.testing.assert_allclose(oracle.paid[::2], np.diff(prices, prepend=0.0), rtol=1e-4)
@@ -87,7 +87,7 @@ def test_every_rejected_gradient_is_averaged_by_inverse_variance_and_only_the_di
 
 def test_a_move_keeps_the_raised_price_forgets_its_gradient_and_is_charged_once():
     """Public code takes the price of the next gradient off twice after every move."""
-    oracle, (_, before, after) = taken([0, 5, 3])
+    oracle, (_, before, after) = steps_with([0, 5, 3])
     raised = oracle.paid[0] * (1 + GAMMA)
     first = oracle.paid[0]
     np.testing.assert_allclose(oracle.paid[::2], [first, raised - first, raised], rtol=1e-4)
@@ -113,9 +113,9 @@ def test_the_largest_step_follows_the_largest_one_taken_every_ten_moves():
 
 def test_settings_are_those_of_the_papers_code():
     """epsilon / 120 for a choice; the first gradient as the classic Gaussian calibration of the same epsilon."""
-    oracle, _ = taken([1])
+    oracle, _ = steps_with([1])
     epsilon = BUDGET.epsilon * 0.5 / 60
-    gradient, choice = oracle.asked
+    gradient, choice = oracle.queries
     assert float(choice.noise_multiplier) == pytest.approx(1 / epsilon, rel=1e-4)
     assert float(gradient.noise_multiplier) == pytest.approx(
         math.sqrt(2 * math.log(1.25 / BUDGET.delta)) / epsilon, rel=1e-4
@@ -129,16 +129,16 @@ def test_gumbel_choices_have_the_same_scale_for_a_quarter_of_the_price(accountan
     priced = Filter(accountant, BUDGET).price_list()
     noises, costs = [], []
     for name, mechanism in (("agd", "exponential"), ("agd_gumbel", "gumbel")):
-        made = HAND_DESIGNED[name](BUDGET, accountant=accountant)
-        assert made.mechanisms == ("gaussian", mechanism)
-        costs.append(float(jnp.exp(made.log_selection_share[0]) * priced.budget))
+        agd = HAND_DESIGNED[name](BUDGET, accountant=accountant)
+        assert agd.mechanisms == ("gaussian", mechanism)
+        costs.append(float(jnp.exp(agd.log_selection_share[0]) * priced.budget))
         noises.append(float(priced.noise_multiplier(costs[-1], mechanism)))
     assert noises[0] == pytest.approx(noises[1], rel=1e-4)
     assert costs[0] == pytest.approx(4 * costs[1], rel=1e-4)
 
 
 def test_scripted_gumbel_runs_differ_in_nothing_else():
-    (exponential, one), (gumbel, other) = taken([0, 3]), taken([0, 3], "agd_gumbel")
-    np.testing.assert_array_equal(one, other)
+    (exponential, exponential_params), (gumbel, gumbel_params) = steps_with([0, 3]), steps_with([0, 3], "agd_gumbel")
+    np.testing.assert_array_equal(exponential_params, gumbel_params)
     np.testing.assert_allclose(exponential.paid[::2], gumbel.paid[::2], rtol=1e-5)
     np.testing.assert_allclose(exponential.paid[1::2], 4 * np.array(gumbel.paid[1::2]), rtol=1e-4)

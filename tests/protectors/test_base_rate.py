@@ -46,7 +46,7 @@ def test_without_noise_the_start_is_the_best_that_ignores_features(name):
     rows = constant_rows()
     loss = float(mean_loss(params, model, rows))
     shift = np.linspace(-3.0, 3.0, 61)[:, None] * np.eye(len(params))[-1:]
-    around = [float(mean_loss((params + one).astype(np.float32), model, rows)) for one in shift]
+    around = [float(mean_loss((params + change).astype(np.float32), model, rows)) for change in shift]
     assert loss < float(mean_loss(model.init(2), model, rows)) - 0.01
     assert loss <= min(around) + 0.01
     others = slice(-1 if name != "softmax:3" else -3)
@@ -71,16 +71,16 @@ def test_the_noise_of_a_release_is_that_of_its_price(num_classes, adjacency):
     query = TargetSum(num_classes, jnp.float32(3.0))
     replaced = adjacency is Adjacency.REPLACE_ONE
     scale = 3.0 * (0.5 * (2 if replaced else 1) if num_classes == 1 else 2**0.5 if replaced else 1.0)
-    one = jax.jit(lambda key: query.release(query.empty(), KeyNoise(key), adjacency))
-    answers = np.asarray(jax.vmap(one)(jax.random.split(jax.random.key(0), 20_000)))
+    answer_of = jax.jit(lambda key: query.release(query.empty(), KeyNoise(key), adjacency))
+    answers = np.asarray(jax.vmap(answer_of)(jax.random.split(jax.random.key(0), 20_000)))
     np.testing.assert_allclose(answers.std(0), scale, rtol=0.03)
     assert float(query.noise_std(adjacency)) == pytest.approx(scale)
 
 
 def test_rates_are_shares_and_noise_shrinks_them():
-    found = np.array([0.9, 0.3, -0.2], np.float32)
+    answer = np.array([0.9, 0.3, -0.2], np.float32)
     exact, noised = (
-        np.asarray(BASE_RATE._rates(found, jnp.float32(std), jnp.float32(100.0))[0]) for std in (1e-6, 0.5)
+        np.asarray(BASE_RATE._rates(answer, jnp.float32(std), jnp.float32(100.0))[0]) for std in (1e-6, 0.5)
     )
     np.testing.assert_allclose(exact, np.array([0.9, 0.3, 0.005]) / 1.205, rtol=1e-3)
     assert noised.sum() == pytest.approx(1.0)
@@ -110,8 +110,8 @@ def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
     model, budget = find_model(name), Budget(0.2, 1e-6)
     setup = Setup.create(model, budget.adjacency, Filter("gdp", budget).price_list(), 4000)
     plain = BUILDERS["noisygd"](jax.random.key(0))
-    told = dataclasses.replace(BASE_RATE, log_width=jnp.float32(0.0))
-    protector = Stepwise(plain.scheduler, plain.projector, (told,))
+    wide = dataclasses.replace(BASE_RATE, log_width=jnp.float32(0.0))
+    protector = Stepwise(plain.scheduler, plain.projector, (wide,))
     rows = jax.tree.map(lambda leaf: np.repeat(leaf, 10, 0), constant_rows())
     if name == "softmax:3":
         rows = dataclasses.replace(rows, y=np.arange(4000.0, dtype=np.float32) % 3)
@@ -129,16 +129,16 @@ def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
 @pytest.mark.slow
 def test_counts_themselves_tell_how_uneven_classes_are():
     """Noise of .05 on ten shares: those of even classes are levelled further, and one large share is kept."""
-    told = dataclasses.replace(BASE_RATE, log_width=jnp.float32(1.0))
+    wide = dataclasses.replace(BASE_RATE, log_width=jnp.float32(1.0))
     even, uneven = np.full(10, 0.1), np.array([0.82] + 9 * [0.02])
     noise = 0.05 * np.random.default_rng(0).normal(size=(200, 10))
 
     def apart(base_rate, shares):
-        found = [base_rate._rates(jnp.float32(shares + one), jnp.float32(0.05), jnp.float32(1e4))[0] for one in noise]
-        return float((shares * np.log(shares / np.stack(found))).sum(1).mean())
+        rates = [base_rate._rates(jnp.float32(shares + draw), jnp.float32(0.05), jnp.float32(1e4))[0] for draw in noise]
+        return float((shares * np.log(shares / np.stack(rates))).sum(1).mean())
 
-    assert apart(told, even) < 0.6 * apart(BASE_RATE, even)
-    assert apart(told, uneven) < 1.02 * apart(BASE_RATE, uneven)
+    assert apart(wide, even) < 0.6 * apart(BASE_RATE, even)
+    assert apart(wide, uneven) < 1.02 * apart(BASE_RATE, uneven)
 
 
 def test_a_model_without_intercepts_asks_for_no_rates():

@@ -61,12 +61,12 @@ def test_where_no_mean_stands_out_of_its_noise_their_average_does():
     wide = Rows(jnp.asarray(x), jnp.zeros(N), jnp.ones(N))
     for key in range(5):
         features, _ = centre(wide, 0.06, key, centering=TO_LEVEL)
-        left = [float(jnp.linalg.norm(x.mean(0) - centre)) for centre in (features.center, 0.0)]
-        assert left[0] < 0.5 * left[1]
+        distances = [float(jnp.linalg.norm(x.mean(0) - centre)) for centre in (features.center, 0.0)]
+        assert distances[0] < 0.5 * distances[1]
         # Half of all features are ones, so that a row's squared distance from 1/2 is known exactly.
         assert np.sqrt(float(features.squared_norms(wide.x).mean())) == pytest.approx(2.5, rel=0.15)
         towards_zero, _ = centre(wide, 0.06, key)
-        assert float(jnp.linalg.norm(x.mean(0) - towards_zero.center)) > 0.8 * left[1]
+        assert float(jnp.linalg.norm(x.mean(0) - towards_zero.center)) > 0.8 * distances[1]
 
 
 def test_it_costs_the_share_it_was_given(rows):

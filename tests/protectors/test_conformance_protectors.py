@@ -129,7 +129,7 @@ def test_nor_under_another_accountant(name, accountant):
 
 @every_case("frozen")
 def test_a_run_is_frozen_from_its_first_refusal_on(name):
-    _, ended, (_, records), seen = grid(name)
+    _, ended, (_, records), params_by_step = grid(name)
     granted = np.stack([record.granted for record in records], -1)
     assert np.all(np.diff(granted.reshape(*granted.shape[:2], -1).astype(int)) <= 0)
     assert np.array_equal(ended.step, granted.all(-1).sum(-1))
@@ -140,8 +140,8 @@ def test_a_run_is_frozen_from_its_first_refusal_on(name):
         assert np.all(ended.step == STEPS)
     for index in np.ndindex(ended.step.shape):
         last = ended.step[index]
-        assert np.all(seen[index][last - 1 :] == seen[index][last - 1])
-        assert np.any(seen[index][last - 1])
+        assert np.all(params_by_step[index][last - 1 :] == params_by_step[index][last - 1])
+        assert np.any(params_by_step[index][last - 1])
     for record in records:
         assert np.all(record.cost[~record.granted] == 0)
         assert np.all(np.diff(record.spent, axis=-1) >= 0)
@@ -221,20 +221,22 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
         protector = protector.replace(**logs(max_step=200.0))
     elif isinstance(protector, AveragedWithPublic):
         protector = protector.replace(inner=protector.inner.replace(**logs(max_step=200.0)))
-    other = OTHER_ROWS
+    second_table = OTHER_ROWS
     if isinstance(protector, Stepwise) and protector.purchase(BaseRate):
         # A second purchase depends on how uneven classes are.
-        other = other.replace(y=jnp.ones_like(other.y))
-    ends, asked = [], []
-    for rows in (ROWS, other):
+        second_table = second_table.replace(y=jnp.ones_like(second_table.y))
+    ends, multipliers = [], []
+    for rows in (ROWS, second_table):
         begun, first = jit_start(protector, ZERO, rows, here, noise)
         ended, records, _ = jit_advance(protector, begun, rows, here, noise, num_steps=STEPS)
         ends.append(ended.params)
-        asked.append(
+        multipliers.append(
             [(np.asarray(record.noise_multiplier), np.asarray(record.granted)) for record in [*first, *records]]
         )
     same = all(
-        np.array_equal(*pair) for one, other in zip(*asked, strict=True) for pair in zip(one, other, strict=True)
+        np.array_equal(*pair)
+        for first, second in zip(*multipliers, strict=True)
+        for pair in zip(first, second, strict=True)
     )
     assert same is not protector.adaptive_noise
     assert not np.array_equal(*ends)  # the rows did matter
@@ -250,18 +252,18 @@ def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
     if case.method is not None:
         protectors, axis = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(case.at, BUDGETS)), 0
 
-    def one(protector, here, key):
+    def run_alone(protector, here, key):
         return run(protector, ZERO, ROWS, here, key)
 
-    keys, seeds = jax.random.split(KEY, SEEDS), jax.vmap(one, (None, None, 0))
+    keys, seeds = jax.random.split(KEY, SEEDS), jax.vmap(run_alone, (None, None, 0))
     together = jax.device_get(jax.jit(jax.vmap(seeds, (axis, 0, None)))(protectors, setups, keys))
     params, ended, (first, records), _ = together
     alone, alone_ended, (alone_first, alone_records), _ = grid(name)
     np.testing.assert_allclose(params, alone, rtol=2e-4, atol=2e-5)
     assert np.array_equal(ended.step, alone_ended.step)
-    for one, other in zip([*first, *records], [*alone_first, *alone_records], strict=True):
-        assert np.array_equal(one.granted, other.granted)
-        np.testing.assert_allclose(one.noise_multiplier, other.noise_multiplier, rtol=1e-4)
+    for batched, single_run in zip([*first, *records], [*alone_first, *alone_records], strict=True):
+        assert np.array_equal(batched.granted, single_run.granted)
+        np.testing.assert_allclose(batched.noise_multiplier, single_run.noise_multiplier, rtol=1e-4)
 
 
 @every_kind("parts")

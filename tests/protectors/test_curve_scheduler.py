@@ -31,19 +31,19 @@ def curve(value):
     return jnp.array([[value, 0.0, 0.0, 0.0, 0.0]])
 
 
-def plan(scheduler, seen=SEEN, step=0, num_steps=20):
+def plan(scheduler, observation=SEEN, step=0, num_steps=20):
     oracle: Any = SimpleNamespace(
         setup=SETUP, step=jnp.array(step), charge=jnp.array(0), spending=SPENDING, sampled=False
     )
-    return scheduler((), seen, oracle, num_steps)[0]
+    return scheduler((), observation, oracle, num_steps)[0]
 
 
-def told(place, **changed):
-    """What the network is told there of `SEEN` with changes."""
+def network_input(place, **changed):
+    """The network's input at `place`, for `SEEN` with changes."""
     reads = {"layer0": {"w": jnp.zeros((SCHEDULE_INPUTS, 1)).at[place].set(1.0), "b": jnp.zeros(1)}}
     step = changed.pop("step", 0)
-    found = plan(CurveScheduler(*[curve(0.0)] * 3, network=reads), dataclasses.replace(SEEN, **changed), step)
-    return float(jnp.log(found.clip_norm / MODEL.typical_slope(SETUP.kind)))
+    plan_of_step = plan(CurveScheduler(*[curve(0.0)] * 3, network=reads), dataclasses.replace(SEEN, **changed), step)
+    return float(jnp.log(plan_of_step.clip_norm / MODEL.typical_slope(SETUP.kind)))
 
 
 def test_clipping_norms_change_over_the_run_as_their_rate_says():
@@ -62,34 +62,34 @@ def test_a_network_changes_clipping_norms_and_not_what_is_paid():
         np.testing.assert_array_equal(after.noise_multiplier, before.noise_multiplier)
 
 
-@pytest.mark.parametrize("said", [np.inf, -np.inf, np.nan, 1e30])
-def test_whatever_a_network_says_is_a_bound_that_the_oracle_takes(said):
+@pytest.mark.parametrize("output", [np.inf, -np.inf, np.nan, 1e30])
+def test_whatever_a_network_says_is_a_bound_that_the_oracle_takes(output):
     """The run's noise counts as fixed in advance, so that no answer may end it."""
-    wild = {"layer0": {"w": jnp.zeros((SCHEDULE_INPUTS, 1)), "b": jnp.full(1, said)}}
+    wild = {"layer0": {"w": jnp.zeros((SCHEDULE_INPUTS, 1)), "b": jnp.full(1, output)}}
     for constant in (-80.0, 0.0, 80.0):
-        found = plan(CurveScheduler(curve(constant), curve(0.0), curve(0.0), network=wild))
-        assert MIN_BOUND < float(found.clip_norm) < MAX_BOUND
+        bounded = plan(CurveScheduler(curve(constant), curve(0.0), curve(0.0), network=wild))
+        assert MIN_BOUND < float(bounded.clip_norm) < MAX_BOUND
 
 
 def test_the_network_is_told_how_long_margins_have_become():
-    assert told(MARGIN) == 0.0
+    assert network_input(MARGIN) == 0.0
     long = jnp.array([3.0, 0.0, 0.0, 5.0])
     square = 0.5 * 9.0 / MODEL.typical_margin(SETUP.kind) ** 2
-    assert told(MARGIN, params=long) == pytest.approx(np.log1p(square) / 2.0, rel=1e-4)
+    assert network_input(MARGIN, params=long) == pytest.approx(np.log1p(square) / 2.0, rel=1e-4)
     # Intercepts move no margin away from the others.
-    assert told(MARGIN, params=long.at[3].set(-9.0)) == told(MARGIN, params=long)
+    assert network_input(MARGIN, params=long.at[3].set(-9.0)) == network_input(MARGIN, params=long)
 
 
 def test_the_network_is_told_how_much_of_a_gradient_is_signal():
     gradient = jnp.full(4, 0.1)
     precise, noisy = ({"gradient": gradient, "noise_std": jnp.float32(std)} for std in (0.001, 0.1))
-    assert told(STRENGTH, **precise) > 4.0
-    assert told(STRENGTH, **noisy) == pytest.approx(np.log(1.1) / 2.0, rel=1e-4)
-    assert told(SIGNAL, **precise) > told(SIGNAL, **noisy) + 0.5
+    assert network_input(STRENGTH, **precise) > 4.0
+    assert network_input(STRENGTH, **noisy) == pytest.approx(np.log(1.1) / 2.0, rel=1e-4)
+    assert network_input(SIGNAL, **precise) > network_input(SIGNAL, **noisy) + 0.5
 
 
 def test_the_network_is_told_how_uneven_classes_are_and_how_far_the_run_is():
-    assert told(SLOPE) == 0.0
-    assert told(SLOPE, rates=jnp.array([0.5, 0.5])) == pytest.approx(0.0, abs=1e-6)
-    assert told(SLOPE, rates=jnp.array([0.9, 0.1])) == pytest.approx(np.log(0.36), abs=0.05)
-    assert [told(PROGRESS, step=step) for step in (0, 10, 20)] == pytest.approx([-1.0, 0.0, 1.0])
+    assert network_input(SLOPE) == 0.0
+    assert network_input(SLOPE, rates=jnp.array([0.5, 0.5])) == pytest.approx(0.0, abs=1e-6)
+    assert network_input(SLOPE, rates=jnp.array([0.9, 0.1])) == pytest.approx(np.log(0.36), abs=0.05)
+    assert [network_input(PROGRESS, step=step) for step in (0, 10, 20)] == pytest.approx([-1.0, 0.0, 1.0])

@@ -47,7 +47,7 @@ def basis(power: float, share: float = 0.1, ridge: float = 0.5) -> Eigenbasis:
     return Eigenbasis(constant(logit), constant(log_power), constant(np.log(ridge)), jnp.float32(3.0))
 
 
-def asked(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0.0, features: FeatureMap = CENTRED):
+def buy(epsilon: float, eigenbasis: Eigenbasis, key: int = 0, spent: float = 0.0, features: FeatureMap = CENTRED):
     """(map, strength, record) of one query about ROWS."""
     budget = Budget(epsilon, 1e-6)
     here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
@@ -65,18 +65,18 @@ def moments(features: FeatureMap) -> np.ndarray:
 
 @pytest.mark.slow
 def test_without_noise_a_power_of_one_makes_rows_white():
-    features, strength, _ = asked(1e6, basis(1.0))
-    found = moments(features)
-    np.testing.assert_allclose(found / found[0, 0], np.eye(D), atol=0.02)
+    features, strength, _ = buy(1e6, basis(1.0))
+    covariance = moments(features)
+    np.testing.assert_allclose(covariance / covariance[0, 0], np.eye(D), atol=0.02)
     # At their old length.
-    np.testing.assert_allclose(np.trace(found), np.trace(moments(CENTRED)), rtol=0.01)
+    np.testing.assert_allclose(np.trace(covariance), np.trace(moments(CENTRED)), rtol=0.01)
     assert (strength > 4).all()
 
 
 @pytest.mark.slow(cases=["1000000.0"])
 @pytest.mark.parametrize("epsilon", [1e6, 10.0, 1.0, 0.05])
 def test_moments_along_its_directions_are_no_larger_than_it_says(epsilon):
-    """In any direction: noise on the matrix moves an eigenvalue by no more than its spectral radius, up to the square
+    """Noise on the matrix moves an eigenvalue, in any direction, by no more than its spectral radius, up to the square
     root of what Gaussian ensembles deviate from it."""
     budget = Budget(epsilon, 1e-6)
     here = Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
@@ -91,15 +91,15 @@ def test_moments_along_its_directions_are_no_larger_than_it_says(epsilon):
 
 
 def test_a_power_of_zero_only_turns_rows():
-    features, _, _ = asked(1e6, basis(0.0))
+    features, _, _ = buy(1e6, basis(0.0))
     np.testing.assert_allclose(features.squared_norms(ROWS.x), CENTRED.squared_norms(ROWS.x), rtol=1e-3)
-    found = moments(features)
-    np.testing.assert_allclose(found, np.diag(np.linalg.eigvalsh(moments(CENTRED))), atol=1e-3)
+    covariance = moments(features)
+    np.testing.assert_allclose(covariance, np.diag(np.linalg.eigvalsh(moments(CENTRED))), atol=1e-3)
 
 
 @pytest.mark.slow
 def test_directions_that_drown_in_noise_are_not_stretched_apart():
-    features, strength, _ = asked(0.01, basis(1.0, ridge=10.0))
+    features, strength, _ = buy(0.01, basis(1.0, ridge=10.0))
     lengths = np.linalg.norm(np.asarray(features.basis.forward), axis=0)
     assert lengths.max() / lengths.min() < 1.2
     assert (strength < 1).all()
@@ -108,19 +108,19 @@ def test_directions_that_drown_in_noise_are_not_stretched_apart():
 @pytest.mark.slow
 def test_the_inverse_is_the_inverse_at_any_noise():
     for epsilon in (0.01, 1.0, 100.0):
-        found = asked(epsilon, basis(1.0))[0].basis
-        np.testing.assert_allclose(found.forward @ found.backward, np.eye(D), atol=1e-3)
+        turned = buy(epsilon, basis(1.0))[0].basis
+        np.testing.assert_allclose(turned.forward @ turned.backward, np.eye(D), atol=1e-3)
 
 
 @pytest.mark.slow
 def test_it_takes_its_share_of_what_is_left():
-    _, _, record = asked(1.0, basis(1.0, share=0.2), spent=0.5)
+    _, _, record = buy(1.0, basis(1.0, share=0.2), spent=0.5)
     limit = Filter("zcdp", Budget(1.0, 1e-6)).limit
     assert float(record.cost) == pytest.approx(0.2 * 0.5 * limit, rel=1e-3)
 
 
 def test_refused_it_leaves_rows_as_they_are():
-    features, _, record = asked(1.0, basis(1.0), spent=1.0)
+    features, _, record = buy(1.0, basis(1.0), spent=1.0)
     assert not bool(record.granted)
     np.testing.assert_allclose(features.apply(ROWS.x), CENTRED.apply(ROWS.x), atol=1e-6)
 
@@ -128,7 +128,7 @@ def test_refused_it_leaves_rows_as_they_are():
 @pytest.mark.slow
 def test_meta_gradients_reach_power_and_ridge_and_not_the_share():
     def stretched(eigenbasis: Eigenbasis) -> jax.Array:
-        features, _, _ = asked(1.0, eigenbasis)
+        features, _, _ = buy(1.0, eigenbasis)
         return jnp.square(features.apply(ROWS.x)).std()
 
     slopes = jax.grad(stretched)(basis(1.0))
@@ -142,20 +142,20 @@ def test_meta_gradients_are_those_of_a_basis_whose_eigenvectors_and_eigenvalues_
     """Differences agree for every leaf where `eigh` is held still, and else only for what is used after it."""
 
     def curved(eigenbasis: Eigenbasis, scale: jax.Array) -> jax.Array:
-        features, strength, _ = asked(1.0, eigenbasis, features=CENTRED.replace(scale=scale))
+        features, strength, _ = buy(1.0, eigenbasis, features=CENTRED.replace(scale=scale))
         return jnp.square(features.apply(ROWS.x)).std() + 0.1 * jnp.mean(strength)
 
     def agreeing(loss) -> set[str]:
         """Leaves whose difference is their slope."""
-        found = set()
+        paths = set()
         for index, (path, slope) in enumerate(jax.tree_util.tree_leaves_with_path(slopes)):
             above, below = (
                 loss(*jax.tree.unflatten(structure, [*leaves[:index], leaves[index] + step, *leaves[index + 1 :]]))
                 for step in (1e-2, -1e-2)
             )
             if float(above - below) / 2e-2 == pytest.approx(float(slope.sum()), rel=0.03):
-                found.add(jax.tree_util.keystr(path))
-        return found
+                paths.add(jax.tree_util.keystr(path))
+        return paths
 
     start = (basis(0.7), CENTRED.scale)
     leaves, structure = jax.tree.flatten(start)
@@ -196,16 +196,16 @@ class Unviewed(Stepwise):
 
     def step(self, params, state, oracle):
         turned = state.features
-        kept, self_query = turned.basis, Stepwise.query
+        basis_of_state, self_query = turned.basis, Stepwise.query
         # The step below sees no basis, so that it asks with the map it is given, which here is the whole map.
-        whole = dataclasses.replace(state, features=FeatureMap(turned.center, turned.scale))
+        viewless = dataclasses.replace(state, features=FeatureMap(turned.center, turned.scale))
 
         class Asking(Stepwise):
             def query(self, params, features, plan, setup):
-                return self_query(self, params, FeatureMap(turned.center, turned.scale, kept), plan, setup)
+                return self_query(self, params, FeatureMap(turned.center, turned.scale, basis_of_state), plan, setup)
 
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        params, after = Asking(**fields).step(params, whole, oracle)
+        params, after = Asking(**fields).step(params, viewless, oracle)
         return params, dataclasses.replace(after, features=turned)
 
 
@@ -238,19 +238,19 @@ def test_a_stream_is_read_through_the_same_map():
     broken = ROWS.replace(x=within.at[3].set(jnp.nan).at[5].set(jnp.inf))
     stream = ArraySource(jax.tree.map(np.asarray, broken), 512)
     budget, key = Budget(3.0, 1e-6), jax.random.key(1)
-    whole, streamed = (private_train(data, protector, budget, key=key).params for data in (broken, stream))
-    assert np.isfinite(whole).all()
-    np.testing.assert_allclose(whole, streamed, rtol=1e-3, atol=1e-4)
+    in_memory, streamed = (private_train(data, protector, budget, key=key).params for data in (broken, stream))
+    assert np.isfinite(in_memory).all()
+    np.testing.assert_allclose(in_memory, streamed, rtol=1e-3, atol=1e-4)
 
 
 def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
     wanting = dataclasses.replace(basis(1.0), log_least_ratio=jnp.float32(6.0))
     content = dataclasses.replace(basis(1.0), log_least_ratio=jnp.float32(3.0))
-    plain, strength, cheap = asked(1.0, wanting)
+    plain, strength, cheap = buy(1.0, wanting)
     np.testing.assert_array_equal(plain.basis.forward, np.eye(D))
     np.testing.assert_array_equal(strength, 0.0)
-    always, _, dear = asked(1.0, basis(1.0))
-    bought, _, same = asked(1.0, content)
+    always, _, dear = buy(1.0, basis(1.0))
+    bought, _, same = buy(1.0, content)
     np.testing.assert_array_equal(bought.basis.forward, always.basis.forward)
     assert float(same.spent) == float(dear.spent) > 1e4 * float(cheap.spent) > 0.0
 

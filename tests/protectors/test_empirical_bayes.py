@@ -1,4 +1,4 @@
-"""How wide a prior is, by what noised values of it show."""
+"""Width of a prior, estimated from noised values."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +7,8 @@ import pytest
 from l2p.protectors.stepwise.empirical_bayes import LOG_SCALES, log_scale
 
 
-def shown(found, noise, count=400.0, width=2.0):
-    return float(log_scale(*map(jnp.float32, (found, noise, count, width))))
+def shown(value, noise, count=400.0, width=2.0):
+    return float(log_scale(*map(jnp.float32, (value, noise, count, width))))
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
@@ -28,5 +28,5 @@ def test_fewer_values_and_a_narrower_width_keep_it_nearer_to_what_was_assumed():
 
 
 def test_nothing_beyond_the_grid_and_nothing_that_is_not_finite():
-    for found, noise in ((1e30, 0.0), (-1e12, 1e12), (0.0, 0.0), (1e12, 1e12)):
-        assert LOG_SCALES[0] <= shown(found, noise, width=20.0) <= LOG_SCALES[-1]
+    for value, noise in ((1e30, 0.0), (-1e12, 1e12), (0.0, 0.0), (1e12, 1e12)):
+        assert LOG_SCALES[0] <= shown(value, noise, width=20.0) <= LOG_SCALES[-1]

@@ -39,9 +39,9 @@ WITHIN = ROWS.replace(x=jnp.clip(ROWS.x, 0, 1))  # as training takes them
 
 
 def geometry(power: float, ridge: float = 1e-6, directions: int = K) -> PublicGeometry:
-    found = PublicGeometry.of(PUBLIC, directions)
+    directions_of_rows = PublicGeometry.of(PUBLIC, directions)
     log_power = jnp.array([np.log(power) if power else -20.0], jnp.float32)
-    return dataclasses.replace(found, log_power=log_power, log_ridge=jnp.log(jnp.array([ridge])))
+    return dataclasses.replace(directions_of_rows, log_power=log_power, log_ridge=jnp.log(jnp.array([ridge])))
 
 
 def stepping(*purchases) -> Stepwise:
@@ -50,9 +50,9 @@ def stepping(*purchases) -> Stepwise:
 
 
 def test_of_public_rows_it_finds_the_directions_in_which_they_vary():
-    found = PublicGeometry.of(PUBLIC, K)
-    np.testing.assert_allclose(np.sqrt(found.variances), [0.3, 0.15, 0.08], rtol=0.05)
-    np.testing.assert_allclose(np.abs(found.directions.T @ MIXING[:K].T), np.eye(K), atol=0.05)
+    geometry_of_rows = PublicGeometry.of(PUBLIC, K)
+    np.testing.assert_allclose(np.sqrt(geometry_of_rows.variances), [0.3, 0.15, 0.08], rtol=0.05)
+    np.testing.assert_allclose(np.abs(geometry_of_rows.directions.T @ MIXING[:K].T), np.eye(K), atol=0.05)
 
 
 def test_it_keeps_no_directions_in_which_rows_do_not_vary():
@@ -72,8 +72,8 @@ def test_a_power_of_one_makes_rows_like_them_white_at_the_target_length():
 
 
 def test_a_power_of_zero_and_a_large_ridge_only_turn_them():
-    for one in (geometry(0.0), geometry(1.0, ridge=1e4)):
-        features, _ = one(D, SETUP)
+    for variant in (geometry(0.0), geometry(1.0, ridge=1e4)):
+        features, _ = variant(D, SETUP)
         lengths = np.linalg.norm(np.asarray(features.basis.forward), axis=0)
         np.testing.assert_allclose(lengths, lengths[0], rtol=1e-3)
 
@@ -99,7 +99,7 @@ def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
         run(protector, jnp.zeros(D + 1), rows, setup, jax.random.key(0))[0]
         for protector, rows in ((stepping(turned), ROWS), (stepping(), scaled))
     ]
-    losses = [float(mean_loss(found, MODEL, rows)) for found, rows in zip(params, (ROWS, scaled), strict=True)]
+    losses = [float(mean_loss(released, MODEL, rows)) for released, rows in zip(params, (ROWS, scaled), strict=True)]
     assert losses[0] < 0.68
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
@@ -115,8 +115,8 @@ def test_at_one_budget_it_finds_what_a_run_on_rows_as_they_come_does_not():
 
 @pytest.mark.slow
 def test_meta_gradients_reach_power_and_ridge():
-    def loss(one: PublicGeometry) -> jax.Array:
-        released, *_ = run(stepping(one), jnp.zeros(D + 1), ROWS, SETUP, jax.random.key(0))
+    def loss(purchase: PublicGeometry) -> jax.Array:
+        released, *_ = run(stepping(purchase), jnp.zeros(D + 1), ROWS, SETUP, jax.random.key(0))
         return mean_loss(released, MODEL, ROWS)
 
     slopes = jax.grad(loss)(geometry(0.5, ridge=0.1))
@@ -138,10 +138,10 @@ def test_models_with_many_lines_of_weights_run_in_directions_too(model):
 def test_a_stream_is_read_along_the_same_directions():
     stream = ArraySource(jax.tree.map(np.asarray, WITHIN), 512)
     protector = stepping(geometry(0.5))
-    whole, streamed = (
+    in_memory, streamed = (
         private_train(data, protector, BUDGET, key=jax.random.key(1)).params for data in (WITHIN, stream)
     )
-    np.testing.assert_allclose(whole, streamed, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(in_memory, streamed, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Steps by a Kalman filter: its limits, and what they are by formulas."""
+"""Steps by a Kalman filter: its limits, its prior, and params that return, beside formulas."""
 
 import dataclasses
 
@@ -7,57 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.checkpoints.checkpoint import load
-from l2p.models import MODELS, Softmax, find_model
-from l2p.models.base import INTERCEPT_COLUMN
-from l2p.oracle.setup import Setup
-from l2p.privacy import Budget, Filter
-from l2p.protectors import KalmanProjector
-from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, NARROW, Covariates, between_knots, covariates_of
 from l2p.protectors.learned.belief import Measured
-from l2p.protectors.learned.kalman import INPUTS, LONGEST, OUTPUTS
+from l2p.protectors.learned.kalman import LONGEST
 from l2p.protectors.stepwise.schedulers import Observation
-
-MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
-SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)
-MOMENT = jnp.array([0.5, 0.1, 0.02, 0.0])  # of three features, and of an intercept
-CURVATURE = jnp.array([0.5, 0.1, 0.02, INTERCEPT_COLUMN**2])
-MINIMUM = jnp.array([1.0, -2.0, 3.0, 0.5])
-#: Far above the largest of `MINIMUM`, in margins.
-WIDE = 6.0
-
-
-def curve(number):
-    return jnp.array([[number, 0.0, 0.0, 0.0, 0.0]])
-
-
-def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
-    """A filter that knows neither of larger curvature, nor of clipping, rare classes or few rows, and that never
-    returns."""
-    neutral = 0.0, -20.0, -30.0, 0.0, -30.0
-    return KalmanProjector(*map(curve, (0.0, 0.0, spread, 0.0, spread, width, certain, momentum, *neutral)))
-
-
-def trajectory(projector, noise_std, num_steps, key=0, steeper=1.0):
-    """Params after each step f32[T, 4] on a quadratic with curvature `CURVATURE`, or so many times that, and minimum
-    `MINIMUM`."""
-    keys = jax.random.split(jax.random.key(key), num_steps)
-    return np.asarray(steps_of(projector, noise_std, keys, steeper))
-
-
-@jax.jit
-def steps_of(projector, noise_std, keys, steeper):
-    """Params after each step of a trajectory, one for each of `keys`."""
-
-    def step(carry, key):
-        params, state = carry
-        gradient = steeper * CURVATURE * (params - MINIMUM) + noise_std * jax.random.normal(key, params.shape)
-        seen = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(4), None, MOMENT)
-        update, state = projector(state, seen, params, jnp.zeros(()), SETUP)
-        return (params + update, state), params + update
-
-    start = jnp.zeros(4)
-    return jax.lax.scan(step, (start, projector.init(start, SETUP)), keys)[1]
+from tests.protectors.kalman_filters import CURVATURE, MINIMUM, MODEL, MOMENT, SETUP, curve, filter_of, trajectory
 
 
 @pytest.mark.slow
@@ -104,12 +57,12 @@ def test_the_scale_of_the_start_is_what_measurements_show_as_far_as_noise_allows
 
 @pytest.mark.slow
 def test_coordinates_that_do_not_count_do_not_change_the_scale():
-    counts, found = jnp.array([True, True, True, False]), []
+    counts, scales = jnp.array([True, True, True, False]), []
     for last in (0.0, 1e3):
         measured = Measured(jnp.zeros(4), jnp.zeros(4)).after(jnp.array([1.0, 1.0, 1.0, last]), jnp.full(4, 1e-6))
-        found.append(float(measured.log_scale(jnp.ones(4), jnp.zeros(4), counts, jnp.float32(2.0))))
-    assert found[0] == found[1]
-    assert abs(found[0]) < 0.7
+        scales.append(float(measured.log_scale(jnp.ones(4), jnp.zeros(4), counts, jnp.float32(2.0))))
+    assert scales[0] == scales[1]
+    assert abs(scales[0]) < 0.7
 
 
 def test_what_drawing_rows_does_to_their_minimum_is_not_taken_for_distance():
@@ -133,11 +86,11 @@ def test_few_rows_get_the_ridge_of_their_prior(num_rows):
     unit = MODEL.typical_margin(SETUP.kind) ** 2
     projector = dataclasses.replace(filter_of(spread=1.0, width=-30.0), log_sampling=curve(0.0))
     setup = dataclasses.replace(SETUP, num_rows=jnp.float32(num_rows))
-    seen = Observation(jnp.zeros(4), jnp.float32(0.0), jnp.ones(()), jnp.ones(4), None, MOMENT)
-    prior = np.asarray(projector.at_start(jnp.zeros(4), seen, setup)[0])[:3]
+    noiseless = Observation(jnp.zeros(4), jnp.float32(0.0), jnp.ones(()), jnp.ones(4), None, MOMENT)
+    prior = np.asarray(projector.at_start(jnp.zeros(4), noiseless, setup)[0])[:3]
     params, state = jnp.zeros(4), projector.init(jnp.zeros(4), setup)
     for _ in range(60):
-        observed = seen.replace(gradient=CURVATURE * (params - MINIMUM))
+        observed = noiseless.replace(gradient=CURVATURE * (params - MINIMUM))
         update, state = projector(state, observed, params, jnp.zeros(()), setup)
         params = params + update
     curvature, minimum = np.asarray(CURVATURE), np.asarray(MINIMUM)
@@ -151,11 +104,11 @@ def test_few_rows_get_the_ridge_of_their_prior(num_rows):
 @pytest.mark.slow
 def test_a_start_that_is_too_narrow_is_widened_where_there_is_signal():
     """A spread of e^-3 margins would keep it near the start for long; so does a filter whose start is never wrong."""
-    widened, kept = (
+    widened, stayed_wide = (
         np.abs(trajectory(filter_of(-3.0, width=width), jnp.float32(0.01), 20)[-1] - MINIMUM)[:3].max()
         for width in (1.0, -4.0)
     )
-    assert widened < 0.5 < 1.5 < kept
+    assert widened < 0.5 < 1.5 < stayed_wide
 
 
 @pytest.mark.slow
@@ -164,8 +117,8 @@ def test_steps_are_bounded_by_the_largest_curvature_where_second_moments_are_unk
 
     def first(log_steepest):
         projector = dataclasses.replace(filter_of(), log_steepest=curve(1.0) * log_steepest)
-        seen = Observation(CURVATURE * -MINIMUM, jnp.float32(0.0), jnp.ones(()), jnp.zeros(4), None, MOMENT)
-        return projector(projector.init(jnp.zeros(4), SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)[0]
+        observation = Observation(CURVATURE * -MINIMUM, jnp.float32(0.0), jnp.ones(()), jnp.zeros(4), None, MOMENT)
+        return projector(projector.init(jnp.zeros(4), SETUP), observation, jnp.zeros(4), jnp.zeros(()), SETUP)[0]
 
     bounded = np.asarray(first(np.log(10.0)) / MINIMUM)
     np.testing.assert_allclose(bounded, [LONGEST / 10, LONGEST / 10, LONGEST / 10, 1.0], rtol=1e-3)
@@ -187,15 +140,17 @@ def test_what_noise_moved_is_taken_back_once_it_is_known_to_be_noise():
         def step(carry, key_and_noise):
             (params, state), (key, noise_std) = carry, key_and_noise
             gradient = moment * params + noise_std * jax.random.normal(key, params.shape)
-            seen = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(size + 1), None, moment)
-            update, state = projector(state, seen, params, jnp.zeros(()), SETUP)
+            observation = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(size + 1), None, moment)
+            update, state = projector(state, observation, params, jnp.zeros(()), SETUP)
             return (params + update, state), jnp.linalg.norm(params[:-1] + update[:-1])
 
         start = jnp.zeros(size + 1)
         keys = jax.random.split(jax.random.key(0), len(noise_stds))
         return np.asarray(jax.lax.scan(step, (start, projector.init(start, SETUP)), (keys, jnp.array(noise_stds)))[1])
 
-    stayed, returned = (ends(one) for one in (filter_of(4.0, width=0.5), returning(filter_of(4.0, width=0.5))))
+    stayed, returned = (
+        ends(projector) for projector in (filter_of(4.0, width=0.5), returning(filter_of(4.0, width=0.5)))
+    )
     assert returned[0] == pytest.approx(stayed[0])
     assert returned[-1] < 0.5 * min(stayed[-1], returned[0])
 
@@ -203,7 +158,9 @@ def test_what_noise_moved_is_taken_back_once_it_is_known_to_be_noise():
 @pytest.mark.slow
 def test_returning_changes_nothing_where_there_is_no_noise_or_the_prior_stays():
     for projector, noise_std in ((filter_of(), 0.0), (filter_of(width=-30.0), 0.1)):
-        stayed, returned = (trajectory(one, jnp.float32(noise_std), 10) for one in (projector, returning(projector)))
+        stayed, returned = (
+            trajectory(kalman, jnp.float32(noise_std), 10) for kalman in (projector, returning(projector))
+        )
         np.testing.assert_allclose(returned, stayed, rtol=1e-3, atol=1e-4)
 
 
@@ -211,10 +168,10 @@ def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
     """An intercept that the prior takes to be known is corrected as far as the start may be wrong."""
     projector = dataclasses.replace(filter_of(), log_intercept=curve(-12.0))
     variance = jnp.array([0.0, 0.0, 0.0, 4.0])
-    seen = Observation(CURVATURE * -MINIMUM, jnp.float32(0.1), jnp.ones(()), jnp.ones(4), None, MOMENT)
+    observation = Observation(CURVATURE * -MINIMUM, jnp.float32(0.1), jnp.ones(()), jnp.ones(4), None, MOMENT)
     moved = [
-        float(projector(projector.init(jnp.zeros(4), SETUP), one, jnp.zeros(4), jnp.zeros(()), SETUP)[0][3])
-        for one in (seen, seen.replace(start_variance=variance))
+        float(projector(projector.init(jnp.zeros(4), SETUP), start, jnp.zeros(4), jnp.zeros(()), SETUP)[0][3])
+        for start in (observation, observation.replace(start_variance=variance))
     ]
     assert abs(moved[0]) < 1e-3
     expected = 4.0 * CURVATURE[3] ** 2 / (4.0 * CURVATURE[3] ** 2 + 0.01) * MINIMUM[3]
@@ -223,7 +180,7 @@ def test_the_error_of_a_start_that_was_bought_is_part_of_the_prior():
 
 @pytest.mark.slow
 def test_momentum_is_dropped_in_coordinates_whose_gradient_points_back():
-    """So that params turn around as soon as they have passed the minimum, however much momentum there is."""
+    """Params turn around as soon as they have passed the minimum, however much momentum there is."""
     projector = dataclasses.replace(filter_of(certain=-2.0, momentum=30.0), log_curvature=curve(float(np.log(3.0))))
     params = trajectory(projector, jnp.float32(0.0), 40)
     gradients, updates = (params - np.asarray(MINIMUM))[1:-1], np.diff(params, axis=0)
@@ -231,112 +188,6 @@ def test_momentum_is_dropped_in_coordinates_whose_gradient_points_back():
     assert passed.any(0).all()
     assert (updates[1:] * updates[:-1])[passed].max() < 0.0
     assert np.abs(params[-1] - np.asarray(MINIMUM)).max() < 0.05
-
-
-@pytest.mark.slow
-def test_curvature_above_its_bound_shows_in_the_change_of_gradients():
-    """Ten times the curvature that moments tell, as where rows of a heavy tail were clipped: the first step goes
-    fifteen times too far, and the next ones are bounded."""
-    flat = dataclasses.replace(filter_of(), log_curvature=curve(-1.0), log_steepest=curve(0.0))
-    distances = np.abs(trajectory(flat, jnp.float32(0.0), 200, steeper=10.0) - np.asarray(MINIMUM))
-    assert distances[0].max() > 10.0
-    assert distances[-1].max() < 0.1
-
-
-@pytest.mark.slow
-def test_noise_alone_shows_no_curvature():
-    belief = filter_of().init(jnp.zeros(4), SETUP).replace(change=jnp.array([1.0, -1.0, 0.5, 2.0]), last_noise=4.0)
-    shown = jax.vmap(lambda gradient: belief.steeper_after(gradient, jnp.float32(4.0), CURVATURE))
-    alone = 2.0 * jax.random.normal(jax.random.key(0), (2000, 4)) + (CURVATURE * belief.change)[None, :]
-    assert float((shown(alone) > 1.0).mean()) < 0.05
-    steep = 1e-3 * alone[0] + 7.0 * CURVATURE * belief.change
-    found = belief.replace(last_noise=1e-12).steeper_after(steep, jnp.float32(1e-12), CURVATURE)
-    assert float(found) == pytest.approx(7.0, rel=0.05)
-    # What was shown is forgotten.
-    later = belief.replace(steeper=jnp.float32(10.0)).steeper_after(alone[0], jnp.float32(4.0), CURVATURE)
-    assert 5.0 < float(later) < 10.0
-
-
-@pytest.mark.slow
-def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
-    """However small the filter takes curvature to be."""
-    flat = dataclasses.replace(filter_of(), log_curvature=curve(-4.0), log_steepest=curve(-3.0))
-    moved = trajectory(flat, jnp.float32(0.0), 200)
-    longest = LONGEST / (MODEL.largest_curvature(SETUP.kind) * CURVATURE)
-    assert (np.abs(moved[0]) <= longest * np.abs(CURVATURE * MINIMUM) * (1 + 1e-5)).all()
-    np.testing.assert_allclose(moved[-1], MINIMUM, rtol=1e-2)
-
-
-@pytest.mark.slow(but=["logistic", "square"])
-@pytest.mark.parametrize("name", ["logistic", "square", "softmax:3", "softmax:12"])
-def test_no_curvature_in_margins_is_above_the_largest(name):
-    model = find_model(name)
-    random = np.random.default_rng(0)
-    if isinstance(model, Softmax):
-        margins = 4.0 * random.normal(size=(200, model.num_classes)).astype(np.float32)
-        hessians = jax.vmap(jax.hessian(model.margin_loss), (0, None))(jnp.asarray(margins), jnp.float32(1.0))
-        found = np.linalg.eigvalsh(np.asarray(hessians)).max()
-    else:
-        found = np.asarray(model.newton_curvature(jnp.linspace(-3.0, 3.0, 601), jnp.ones(601))).max()
-    kind = model.kinds[0]
-    assert 0.5 * model.largest_curvature(kind) < found <= model.largest_curvature(kind) + 1e-6
-    assert model.typical_curvature(kind) <= model.largest_curvature(kind)
-
-
-def one_step(projector, seen):
-    """The first update f32[4]."""
-    return np.asarray(projector(projector.init(jnp.zeros(4), SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)[0])
-
-
-def test_clipped_gradients_move_params_as_far_as_whole_ones():
-    """Clipping to 1 / sqrt(15) of a gradient's norm leaves a quarter, and so it does of the noise."""
-    noise, narrow = jnp.float32(5.0), filter_of(spread=-1.0)  # so that steps are far below the longest
-    whole = Observation(CURVATURE * -MINIMUM, noise, jnp.ones(()), jnp.ones(4), None, MOMENT)
-    expected = one_step(narrow, whole)
-    projector = dataclasses.replace(narrow, log_gradient_norm=curve(0.0))
-    norm = MODEL.typical_slope(SETUP.kind) * 2.0
-    clipped = whole.replace(
-        gradient=whole.gradient / 4.0, noise_std=noise / 4.0, length=jnp.float32(2.0), clip_norm=norm / 15.0**0.5
-    )
-    np.testing.assert_allclose(one_step(projector, clipped), expected, rtol=1e-4)
-    # A filter that does not know takes the smaller noise for more precise measurements, and goes too far.
-    assert (np.abs(one_step(narrow, clipped)) > 2.0 * np.abs(expected)).all()
-    # A clipping norm far above all gradients changes nothing.
-    unclipped = whole.replace(length=jnp.float32(2.0), clip_norm=jnp.float32(1e4))
-    np.testing.assert_allclose(one_step(projector, unclipped), expected, rtol=1e-4)
-    # However small, steps are stable for gradients that are not clipped in truth.
-    tiny = clipped.replace(clip_norm=norm * 1e-6, noise_std=jnp.float32(0.0))
-    longest = LONGEST / np.asarray(CURVATURE) * np.abs(np.asarray(tiny.gradient))
-    assert (np.abs(one_step(projector, tiny)) <= longest * (1 + 1e-5)).all()
-
-
-@pytest.mark.slow
-def test_steps_follow_the_curvature_at_the_classes_shares():
-    """Where one class is rare the curvature of logistic loss is a fifth, the prior is the same, and so steps that noise
-    bounds are a fifth, and steps without noise five times as long, as far as the largest curvature allows."""
-    setup = dataclasses.replace(SETUP, model=MODELS["logistic"], kind="binary")
-    rates = jnp.array([0.95, 0.05])
-    slope, curvature = (float(one[0]) for one in setup.model.scales_at_rates(rates, setup.kind))
-    assert slope == pytest.approx(curvature, rel=0.15) == pytest.approx(0.2, rel=0.15)
-
-    def step(projector, rates, noise):
-        seen = Observation(jnp.full(4, 1e-3), noise, jnp.ones(()), jnp.ones(4), None, MOMENT, rates=rates)
-        return np.asarray(projector(projector.init(jnp.zeros(4), setup), seen, jnp.zeros(4), jnp.zeros(()), setup)[0])
-
-    noisy, exact = jnp.float32(30.0), jnp.float32(0.0)
-    projector = filter_of(spread=-1.0, width=-9.0)  # so that noise has the last word, and no scale is found
-    knowing = dataclasses.replace(projector, rate_power=curve(1.0))
-    even = step(knowing, jnp.full(2, 0.5), noisy)
-    np.testing.assert_allclose(even, step(projector, rates, noisy), rtol=1e-5)
-    np.testing.assert_allclose(step(knowing, rates, noisy), even * slope**2 / curvature, rtol=1e-3)
-    none = dataclasses.replace(projector, rate_power=curve(0.0))
-    np.testing.assert_allclose(step(none, rates, noisy), even, rtol=1e-5)
-    # Newton's step for the curvature that there is, and never beyond the largest.
-    uneven = jnp.array([0.75, 0.25])
-    newtons = step(knowing, None, exact) / setup.model.scales_at_rates(uneven, setup.kind)[1]
-    np.testing.assert_allclose(step(knowing, uneven, exact), newtons, rtol=1e-3)
-    longest = LONGEST / (setup.model.largest_curvature(setup.kind) * np.asarray(CURVATURE)) * 1e-3
-    np.testing.assert_allclose(np.abs(step(knowing, rates, exact)), longest, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -348,8 +199,8 @@ def test_derivatives_of_a_run_that_returns_are_finite():
         params, state = jnp.zeros(4), projector.init(jnp.zeros(4), SETUP)
         for key in range(3):
             gradient = CURVATURE * (params - MINIMUM) + 0.1 * jax.random.normal(jax.random.key(key), (4,))
-            seen = Observation(gradient, jnp.float32(0.1), jnp.ones(()), jnp.ones(4), None, MOMENT)
-            update, state = projector(state, seen, params, jnp.zeros(()), SETUP)
+            observation = Observation(gradient, jnp.float32(0.1), jnp.ones(()), jnp.ones(4), None, MOMENT)
+            update, state = projector(state, observation, params, jnp.zeros(()), SETUP)
             params = params + update
         return params.sum()
 
@@ -358,135 +209,9 @@ def test_derivatives_of_a_run_that_returns_are_finite():
 
 @pytest.mark.slow
 def test_smaller_curvature_than_assumed_only_takes_more_steps():
-    """Its steps are then too short; a filter that is not certain goes on."""
+    """Steps are then too short; a filter that is not certain goes on."""
     flat = dataclasses.replace(filter_of(certain=0.0), log_curvature=curve(float(np.log(4.0))))
     assert np.abs(trajectory(flat, jnp.float32(0.0), 60)[-1] - MINIMUM).max() < 1e-2
     faster = dataclasses.replace(flat, logit_momentum=curve(0.0))
-    slow, fast = (np.abs(trajectory(one, jnp.float32(0.0), 8)[-1] - MINIMUM).max() for one in (flat, faster))
+    slow, fast = (np.abs(trajectory(kalman, jnp.float32(0.0), 8)[-1] - MINIMUM).max() for kalman in (flat, faster))
     assert fast < 0.75 * slow
-
-
-@pytest.mark.slow(but=["square"])
-@pytest.mark.parametrize("name", ["logistic", "svm", "hinge", "square", "softmax:4"])
-def test_typical_slopes_and_curvatures_are_those_at_the_start(name):
-    """Of random labels and margins 0; the hinge's curvature is that of the flattest parabola above it."""
-    model = find_model(name)
-    kind = model.kinds[0] if name != "square" else "binary"
-    features, labels = jnp.zeros((8, 2)), jnp.arange(8.0) % len(model.labels)
-    gradients = model.gradients(model.init(2), features, labels) / INTERCEPT_COLUMN
-    slopes = np.linalg.norm(np.asarray(gradients), axis=1)
-    assert slopes.mean() == pytest.approx(model.typical_slope(kind), rel=1e-3)
-    if isinstance(model, Softmax):
-        hessian = jax.hessian(lambda params: model.loss(params, features[0], labels[0]))(model.init(2))
-        largest = np.linalg.eigvalsh(np.asarray(hessian)).max() / INTERCEPT_COLUMN**2
-        assert largest < model.typical_curvature(kind) < 2.0 * largest + 1e-6
-    elif name != "hinge":
-        at_start = model.margin(model.init(2), features[0])
-        found = model.newton_curvature(at_start, labels[0])
-        assert float(found) == pytest.approx(model.typical_curvature(kind), rel=1e-3)
-
-
-@pytest.mark.slow
-def test_the_networks_moments_are_those_of_its_margins_derivatives():
-    """Of one feature's weights together, and of all units together: within a factor of 3, since units are random."""
-    model, x = find_model("mlp"), np.random.default_rng(0).uniform(size=(500, 6)).astype(np.float32)
-    params = model.init(6)
-    slopes = np.asarray(jax.vmap(jax.grad(lambda params, x: model.margin(params, x[None])[0]), (None, 0))(params, x))
-    moments = np.asarray(model.moment_per_param(jnp.asarray(np.square(x).mean(0))))
-    units = model.num_units
-    for feature in range(6):
-        block = slice(feature * units, (feature + 1) * units)
-        largest = np.linalg.eigvalsh(slopes[:, block].T @ slopes[:, block] / len(x))[-1]
-        assert largest / 3 < moments[block][0] < 3 * largest
-    output = slopes[:, -units - 1 : -1]
-    largest = np.linalg.eigvalsh(output.T @ output / len(x))[-1]
-    assert largest / 3 < moments[-2] < 3 * largest
-    assert moments[-1] == 0.0
-
-
-def test_a_networks_moments_grow_with_its_weights_and_a_linear_models_do_not():
-    linear, network = MODELS["logistic"], find_model("mlp")
-    assert (np.asarray(linear.moment_growth(jnp.full(7, 5.0), jnp.ones(7))) == 1.0).all()
-    start, units = network.init(6), network.num_units
-    output = jnp.arange(len(start)) >= len(start) - units - 1
-    assert (np.asarray(network.moment_growth(start, start)) == 1.0).all()
-    wider = np.asarray(network.moment_growth(jnp.where(output, 3.0 * start, start), start))
-    np.testing.assert_allclose(wider[: -units - 1], 9.0, rtol=1e-5)
-    np.testing.assert_allclose(wider[-units - 1 :], 1.0)
-    steeper = np.asarray(network.moment_growth(jnp.where(output, start, 2.0 * start), start))
-    np.testing.assert_allclose(steeper[-units - 1 : -1], 4.0, rtol=1e-5)
-    # Units are between -1 and 1.
-    largest = np.asarray(network.moment_growth(100.0 * start, start))[-2] * network.moment_per_param(jnp.ones(6))[-2]
-    assert largest == pytest.approx(units, rel=1e-5)
-
-
-def test_knots_are_met_and_nothing_is_extrapolated():
-    knots = jnp.array([[0.0, 0.0, 0.0, 0.0, 0.0], [4.0, 1.0, 2.0, 3.0, 5.0], [2.0, 0.0, 0.0, 0.0, 0.0]])
-    low, high = KNOT_RANGE
-    places = (low - 9, low, (low + high) / 2, high, high + 9)
-    for hidden, wide, middle in ((0.0, 0.0, 6.0), (1.0, 0.0, 9.0), (0.0, 1.0, 11.0)):
-        found = [float(between_knots(knots, Covariates(jnp.array(at), 1.0, 0.5, hidden, wide))) for at in places]
-        np.testing.assert_allclose(found, [0.0, 0.0, middle, 2.0, 2.0], atol=1e-5)
-
-
-def test_facts_tell_features_margins_and_hidden_layers_apart():
-    of = [
-        covariates_of(dataclasses.replace(SETUP, model=find_model(name)), find_model(name).num_params(8))
-        for name in ("square", "softmax:4", "mlp")
-    ]
-    assert of[0].size == of[1].size == of[2].size
-    assert of[0].margins == of[2].margins == 0.0 < of[1].margins
-    assert [one.hidden for one in of] == [0.0, 0.0, 1.0]
-
-
-def test_features_beyond_those_of_training_change_no_constant():
-    def of(features):
-        return covariates_of(SETUP, find_model("square").num_params(features))
-
-    sizes = [of(features).size for features in (3, 100, MOST_FEATURES, MOST_FEATURES + 1, 10_000)]
-    assert sizes[0] < sizes[1] < sizes[2] == sizes[3] == sizes[4]
-    assert [of(features).wide for features in (3, NARROW, NARROW + 1, 10_000)] == [0.0, 0.0, 1.0, 1.0]
-    assert load("control-universal-narrow").card["range"]["num_features"][1] == MOST_FEATURES
-
-
-def network_of(longer=0.0, wider=0.0, surer=0.0, faster=0.0):
-    """One layer that says the same whatever it is told."""
-    return {"layer0": {"w": jnp.zeros((INPUTS, OUTPUTS)), "b": jnp.array([longer, wider, surer, faster])}}
-
-
-@pytest.mark.slow
-def test_a_network_of_zeros_changes_nothing_and_others_do():
-    plain = filter_of(spread=1.0, certain=0.5, momentum=-1.0)
-    noise = jnp.float32(0.1)
-    expected = trajectory(plain, noise, 5)
-    np.testing.assert_array_equal(trajectory(dataclasses.replace(plain, network=network_of()), noise, 5), expected)
-    for name in ("longer", "wider", "surer", "faster"):
-        other = trajectory(dataclasses.replace(plain, network=network_of(**{name: -1.0})), noise, 5)
-        assert np.abs(other - expected).max() > 1e-3, name
-
-
-@pytest.mark.slow
-def test_no_network_makes_a_filter_diverge():
-    """Steps of gradient descent are stable up to 2 / h, and a network's are at most 1.5 / h."""
-    wild = dataclasses.replace(filter_of(certain=0.0), network=network_of(longer=20.0))
-    assert np.abs(trajectory(wild, jnp.float32(0.0), 60)[-1] - MINIMUM).max() < 1e-3
-
-
-def test_a_network_sees_whether_gradients_are_what_the_filter_expects(monkeypatch):
-    """From a start that the filter takes to be near the minimum, and is not, gradients surprise it."""
-
-    def surprise(spread):
-        projector = filter_of(spread)
-        gradient, noise_std = CURVATURE * -MINIMUM, jnp.float32(0.01)
-        seen = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(4), None, MOMENT)
-        told = []
-        watched = dataclasses.replace(projector, network=network_of())
-        original = KalmanProjector._inputs
-        monkeypatch.setattr(KalmanProjector, "_inputs", lambda *seen: told.append(original(*seen)) or told[0])
-        watched(projector.init(MINIMUM, SETUP), seen, jnp.zeros(4), jnp.zeros(()), SETUP)
-        monkeypatch.undo()
-        assert told[0].shape == (4, INPUTS)
-        return np.asarray(told[0][:, 3])
-
-    assert (surprise(-6.0) > 1.0).all()
-    assert (surprise(WIDE) < 0.5).all()

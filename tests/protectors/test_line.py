@@ -29,37 +29,37 @@ def line_of(spread=0.0, renewed=-30.0, curvature=0.0):
     return LineStep(curve(curvature), curve(spread), curve(renewed))
 
 
-def asked(line, slope, noise=0.0, curvature=1.0, variance=0.0, longest=FREE):
+def step_along(line, slope, noise=0.0, curvature=1.0, variance=0.0, longest=FREE):
     """The change and the variance left."""
     return line(*map(jnp.float32, (variance, slope, noise, curvature, longest)), COVARIATES)
 
 
 def test_without_noise_a_step_is_newtons():
-    change, left = asked(line_of(), slope=-0.3, curvature=2.0)
+    change, variance_left = step_along(line_of(), slope=-0.3, curvature=2.0)
     assert float(change) == pytest.approx(0.15, rel=1e-4)
-    assert float(left) == pytest.approx(0.0, abs=1e-6)
+    assert float(variance_left) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_where_noise_hides_the_slope_nothing_changes_and_nothing_is_learned():
-    change, left = asked(line_of(spread=math.log(0.5)), slope=-0.3, noise=1e12)
+    change, variance_left = step_along(line_of(spread=math.log(0.5)), slope=-0.3, noise=1e12)
     assert abs(float(change)) < 1e-9
-    assert float(left) == pytest.approx(0.25, rel=1e-4)
+    assert float(variance_left) == pytest.approx(0.25, rel=1e-4)
 
 
 def test_a_narrow_spread_changes_nothing():
-    assert abs(float(asked(line_of(spread=-30.0), slope=-5.0, noise=0.1)[0])) < 1e-12
+    assert abs(float(step_along(line_of(spread=-30.0), slope=-5.0, noise=0.1)[0])) < 1e-12
 
 
 def test_no_step_is_longer_than_most_nor_than_what_is_left_of_the_stable_length():
-    assert float(asked(line_of(), slope=-9.0)[0]) == pytest.approx(MOST)
-    assert float(asked(line_of(), slope=9.0)[0]) == pytest.approx(-MOST)
-    assert float(asked(line_of(), slope=-0.3, longest=0.1)[0]) == pytest.approx(0.03, rel=1e-4)
-    assert float(asked(line_of(), slope=-0.3, longest=0.0)[0]) == 0.0
+    assert float(step_along(line_of(), slope=-9.0)[0]) == pytest.approx(MOST)
+    assert float(step_along(line_of(), slope=9.0)[0]) == pytest.approx(-MOST)
+    assert float(step_along(line_of(), slope=-0.3, longest=0.1)[0]) == pytest.approx(0.03, rel=1e-4)
+    assert float(step_along(line_of(), slope=-0.3, longest=0.0)[0]) == 0.0
 
 
 def test_a_share_of_the_variance_comes_back_with_every_step():
     half = line_of(renewed=0.0)
-    assert float(asked(half, slope=-0.3)[1]) == pytest.approx(0.5, rel=1e-4)
+    assert float(step_along(half, slope=-0.3)[1]) == pytest.approx(0.5, rel=1e-4)
 
 
 @pytest.mark.parametrize("wrong", [1.0, 5.0])
@@ -70,13 +70,13 @@ def test_the_variance_left_is_the_mean_squared_error(wrong):
     wanted = spread * jax.random.normal(keys[0], (count,))
     slopes = -curvature * wanted + wrong * math.sqrt(noise) * jax.random.normal(keys[1], (count,))
     line = line_of(spread=math.log(spread))
-    changes, left = jax.vmap(lambda slope: asked(line, slope, noise, curvature))(slopes)
+    changes, variance_left = jax.vmap(lambda slope: step_along(line, slope, noise, curvature))(slopes)
     squares = np.square(np.asarray(wanted - changes))
     error = squares.std() / count**0.5
     if wrong == 1.0:
-        assert abs(squares.mean() - float(left[0])) < 4.0 * error
+        assert abs(squares.mean() - float(variance_left[0])) < 4.0 * error
     else:
-        assert squares.mean() - float(left[0]) > 10.0 * error
+        assert squares.mean() - float(variance_left[0]) > 10.0 * error
 
 
 # In a filter.
@@ -84,14 +84,14 @@ def test_the_variance_left_is_the_mean_squared_error(wrong):
 MODEL, BUDGET, N = MODELS["logistic"], Budget(1.0, 1e-6), 1000
 SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)
 MOMENT = jnp.array([0.5, 0.1, 0.02, 0.0])  # of three features, and of an intercept
-#: As in `test_kalman.filter_of`, with gradients that are hardly used in each coordinate.
+#: As in `kalman_filters.filter_of`, with gradients that are hardly used in each coordinate.
 TIMID = KalmanProjector(*map(curve, (0.0, 0.0, -6.0, 0.0, -6.0, -20.0, 30.0, -30.0, 0.0, -20.0, -30.0, 0.0, -30.0)))
 
 
 def update(projector, params, gradient, noise_std=1e-4):
     """The update f32[4] from params that came from a start of zeros."""
-    seen = Observation(gradient, jnp.float32(noise_std), jnp.ones(()), jnp.ones(4), None, MOMENT)
-    return projector(projector.init(jnp.zeros(4), SETUP), seen, params, jnp.float32(0.5), SETUP)[0]
+    observation = Observation(gradient, jnp.float32(noise_std), jnp.ones(()), jnp.ones(4), None, MOMENT)
+    return projector(projector.init(jnp.zeros(4), SETUP), observation, params, jnp.float32(0.5), SETUP)[0]
 
 
 def test_a_filter_changes_features_along_the_line_alone_and_no_intercept():
@@ -112,11 +112,11 @@ def test_at_the_start_there_is_no_line():
 
 @pytest.mark.parametrize("params", [jnp.zeros(4), jnp.full(4, 1e-7), jnp.array([1.0, -2.0, 0.5, 0.7])])
 def test_derivatives_are_finite_wherever_params_are_and_those_of_finite_differences(params):
-    gradient, one = jnp.array([-0.3, 0.1, 0.05, 0.2]), jnp.array([0.3, -0.2, 0.4, 0.1])
+    gradient, direction = jnp.array([-0.3, 0.1, 0.05, 0.2]), jnp.array([0.3, -0.2, 0.4, 0.1])
 
     def total(spread, params):
         line = LineStep(curve(0.3), spread * jnp.array([[1.0, 0.0, 0.0, 0.0, 0.0]]), curve(-2.0))
-        return one @ update(dataclasses.replace(TIMID, line=line), params, gradient, 0.1)
+        return direction @ update(dataclasses.replace(TIMID, line=line), params, gradient, 0.1)
 
     spread = jnp.float32(-1.0)
     in_spread, in_params = jax.grad(total, (0, 1))(spread, params)
@@ -139,21 +139,23 @@ def test_the_line_takes_what_the_filters_own_steps_leave_of_the_stable_length():
     square = MOMENT @ jnp.square(params)
     curvature = float(MODEL.line_curvature(jnp.sqrt(square), "binary"))
     steepest = float(MODEL.largest_curvature("binary") * square)
-    left = LONGEST / curvature - LONGEST / steepest
-    assert left < 1.0 / curvature  # which is what it would take otherwise
-    assert float(jnp.log1p(added[0] / params[0])) == pytest.approx(-left * float(params[:3] @ gradient[:3]), rel=0.02)
+    length_left = LONGEST / curvature - LONGEST / steepest
+    assert length_left < 1.0 / curvature  # which is what it would take otherwise
+    assert float(jnp.log1p(added[0] / params[0])) == pytest.approx(
+        -length_left * float(params[:3] @ gradient[:3]), rel=0.02
+    )
 
 
 @pytest.mark.parametrize("length", [0.3, 1.0, 3.0, 10.0, 30.0])
 def test_the_curvature_along_a_line_is_at_least_that_of_normal_margins_and_little_more(length):
-    """Of the logistic loss, by a fine sum over margins; of least squares exactly."""
+    """Curvature of the logistic loss is by a fine sum over margins; that of least squares is exact."""
     places = np.linspace(-8.0, 8.0, 20001)
     weights = np.exp(-0.5 * places**2) / np.exp(-0.5 * places**2).sum()
     margins = length * places
     chance = 1.0 / (1.0 + np.exp(-margins))
     expected = weights @ (margins**2 * chance * (1.0 - chance))
-    found = float(MODELS["logistic"].line_curvature(jnp.float32(length), "binary"))
-    assert 0.99 < found / expected < 1.6
+    curvature = float(MODELS["logistic"].line_curvature(jnp.float32(length), "binary"))
+    assert 0.99 < curvature / expected < 1.6
     assert float(MODELS["square"].line_curvature(jnp.float32(length), "regression")) == pytest.approx(length**2)
 
 

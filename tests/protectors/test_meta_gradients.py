@@ -18,11 +18,11 @@ def meta(name):
     here = setup_of(case, BUDGETS[2])
 
     def loss(protector):
-        def one(key):
+        def loss_of(key):
             params, ended, _, _ = run(protector, ZERO, ROWS, here, key)
             return jax.vmap(MODEL.loss, (None, 0, 0))(params, ROWS.x, ROWS.y).mean(), ended.step
 
-        losses, steps = jax.vmap(one)(jax.random.split(KEY, 2))
+        losses, steps = jax.vmap(loss_of)(jax.random.split(KEY, 2))
         return losses.mean(), steps
 
     value_and_grad = jax.jit(jax.value_and_grad(loss, has_aux=True))
@@ -51,7 +51,7 @@ SILENT = {
     },
     "kalman": {
         ".projector.spread_power": "all features have the same moment until second moments are bought",
-        ".projector.log_steepest": "no step is as long as it allows; see test_kalman.py",
+        ".projector.log_steepest": "no step is as long as it allows; see test_kalman_curvature.py",
     },
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
@@ -108,7 +108,7 @@ JUMPING_STEPS = (3e-4, 1e-3, 3e-3, 1e-2)
 
 @every_derivative("differences")
 def test_meta_gradients_are_central_differences(name):
-    """Along each leaf's own gradient, so that the slope is that gradient's norm. A silent leaf has no difference.
+    """Differences are along each leaf's own gradient, so that the slope is its norm. A silent leaf has no difference.
 
     The loss carries about 2e-7 of float32 rounding and a third derivative of order 1 to 1000 where it is steep, so a
     difference errs by 2e-7 / h + 100 h^2: a flat leaf is moved further.
@@ -128,8 +128,8 @@ def test_meta_gradients_are_central_differences(name):
             for sign in (1, -1):
                 moved = [*leaves]
                 moved[index] = np.float32(leaves[index] + sign * step * direction)
-                (value, taken), _ = loss_and_gradient(jax.tree.unflatten(structure, moved))
-                assert np.array_equal(taken, steps)  # both sides end after the same step, or no derivative exists
+                (value, steps_there), _ = loss_and_gradient(jax.tree.unflatten(structure, moved))
+                assert np.array_equal(steps_there, steps)  # both sides end after the same step, or no derivative exists
                 values.append(float(value))
             differences.append((values[0] - values[1]) / (2 * step))
         expected = pytest.approx(slope, rel=0.05, abs=2e-4 if name in JUMPING else 3e-5)

@@ -27,18 +27,18 @@ SIZE_AT, NEWEST_AT, MEAN_AT, MAX_AT, RATE_AT = 2, 3, TENSOR_INPUTS - 3, TENSOR_I
 
 
 def update(projector, gradient=NOISE, strength=None, setup=SETUP):
-    seen = Observation(gradient, jnp.float32(STD), jnp.linalg.norm(gradient), strength)
-    return projector(projector.init(gradient, setup), seen, jnp.zeros(SIZE), jnp.float32(0.4), setup)[0]
+    observation = Observation(gradient, jnp.float32(STD), jnp.linalg.norm(gradient), strength)
+    return projector(projector.init(gradient, setup), observation, jnp.zeros(SIZE), jnp.float32(0.4), setup)[0]
 
 
-def told(index):
+def scaled_by(index):
     """A projector whose gain is the exponential of its network's input at `index`."""
     weight = jnp.zeros((TENSOR_INPUTS, 6)).at[index, 0].set(1.0)
     return PLAIN.replace(tensor_network={"layer0": {"w": weight, "b": jnp.zeros(6)}})
 
 
 def log_gain(index, gradient=NOISE, strength=None):
-    ratio = np.asarray(update(told(index), gradient, strength) / update(PLAIN, gradient, strength))
+    ratio = np.asarray(update(scaled_by(index), gradient, strength) / update(PLAIN, gradient, strength))
     assert np.ptp(ratio) < 1e-5 * ratio.max()
     return float(np.log(ratio[0]))
 
@@ -50,9 +50,9 @@ def test_a_network_takes_as_many_facts_as_it_was_made_for():
     assert jnp.array_equal(apply_to_leading(narrow, inputs), apply_mlp(narrow, inputs[:2]))
     weight = jnp.concatenate([narrow["layer0"]["w"], jnp.zeros((TENSOR_INPUTS - 2, 8))])
     wide = narrow | {"layer0": narrow["layer0"] | {"w": weight}}
-    one, other = (update(PLAIN.replace(tensor_network=network)) for network in (narrow, wide))
-    np.testing.assert_allclose(one, other, rtol=1e-6)
-    assert not np.allclose(one, update(PLAIN))
+    without_rates, with_rates = (update(PLAIN.replace(tensor_network=network)) for network in (narrow, wide))
+    np.testing.assert_allclose(without_rates, with_rates, rtol=1e-6)
+    assert not np.allclose(without_rates, update(PLAIN))
 
 
 @pytest.mark.slow
@@ -80,18 +80,18 @@ def test_it_is_told_the_spectrum_that_was_bought():
 def test_they_are_told_the_sampling_rate():
     sampled = Filter("rdp", Budget(0.5, 1e-6), Poisson(0.05), 20).price_list()
     batches = Setup.create(Logistic(), Adjacency.ZERO_OUT, sampled, 100)
-    ratio = update(told(RATE_AT), setup=batches) / update(PLAIN, setup=batches)
+    ratio = update(scaled_by(RATE_AT), setup=batches) / update(PLAIN, setup=batches)
     np.testing.assert_allclose(jnp.log(ratio), standardize_rate(0.05), rtol=1e-4)
     assert log_gain(RATE_AT) == pytest.approx(0.0, abs=1e-6)
 
     # A schedule whose clipping norm is the exponential of its input.
     last = {"layer0": {"w": jnp.zeros((4, 2)).at[3, 1].set(1.0), "b": jnp.zeros(2)}}
     schedule = ShareScheduler(jnp.zeros((1, 2)), jnp.zeros((1, 2)), network=last)
-    seen = Observation(NOISE, jnp.float32(STD), jnp.float32(1.0))
+    observation = Observation(NOISE, jnp.float32(STD), jnp.float32(1.0))
     for setup, rate in ((SETUP, 1.0), (batches, 0.05)):
         noise, spending = KeyNoise(*[jax.random.key(0)] * 2), Spending(jnp.array(0.0), setup.cap)
         plan, _ = schedule(
-            (), seen, Oracle(reader_of(ROWS), setup, spending, noise, jnp.array(0), Terms(sampled=True)), 20
+            (), observation, Oracle(reader_of(ROWS), setup, spending, noise, jnp.array(0), Terms(sampled=True)), 20
         )
         assert float(jnp.log(plan.clip_norm)) == pytest.approx(standardize_rate(rate), abs=1e-5)
     assert standardize_rate(1e-4) == -2.0
@@ -108,8 +108,8 @@ def test_seeds_side_by_side_take_their_own_averages():
 
     def end(projector, setup, gradient):
         params = jnp.zeros(size)
-        seen = Observation(gradient, jnp.float32(STD), jnp.linalg.norm(gradient))
-        return params + projector(projector.init(params, setup), seen, params, jnp.float32(0.4), setup)[0]
+        observation = Observation(gradient, jnp.float32(STD), jnp.linalg.norm(gradient))
+        return params + projector(projector.init(params, setup), observation, params, jnp.float32(0.4), setup)[0]
 
     for projector in (PLAIN, PLAIN.replace(coordinate_network=network)):
         projectors = jax.tree.map(lambda leaf: jnp.stack([leaf] * num_budgets), projector)

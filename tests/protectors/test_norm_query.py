@@ -35,7 +35,7 @@ def setup(epsilon: float) -> Setup:
     return Setup.create(MODEL, budget.adjacency, Filter("zcdp", budget).price_list(), N)
 
 
-def asked(epsilon: float, key: jax.Array, share: float = 0.1, step: int = 0):
+def ask(epsilon: float, key: jax.Array, share: float = 0.1, step: int = 0):
     """The norm at zero params, and what was recorded."""
     here = setup(epsilon)
     spending = Spending(jnp.zeros(()), here.cap)
@@ -52,13 +52,13 @@ def true_norm() -> float:
 
 @pytest.mark.slow
 def test_without_noise_it_is_the_norm_of_the_mean_clipped_gradient():
-    norm, _ = asked(1e5, jax.random.key(0))
+    norm, _ = ask(1e5, jax.random.key(0))
     assert float(norm) == pytest.approx(true_norm(), rel=1e-3)
 
 
 @pytest.mark.slow
 def test_its_error_is_the_noise_it_paid_for():
-    norms, records = jax.jit(jax.vmap(lambda key: asked(3.0, key)))(jax.random.split(jax.random.key(1), 2000))
+    norms, records = jax.jit(jax.vmap(lambda key: ask(3.0, key)))(jax.random.split(jax.random.key(1), 2000))
     std = float(records.noise_multiplier[0]) * 0.5 / N
     assert true_norm() > 5 * std  # far from zero, where it is cut off
     np.testing.assert_allclose(norms.mean(), true_norm(), atol=4 * std / 2000**0.5)
@@ -68,13 +68,13 @@ def test_its_error_is_the_noise_it_paid_for():
 @pytest.mark.slow
 def test_it_takes_its_share_of_an_even_part_of_what_is_left():
     for step, charges_left in ((0, 6), (4, 2)):
-        _, record = asked(1.0, jax.random.key(0), share=0.25, step=step)
+        _, record = ask(1.0, jax.random.key(0), share=0.25, step=step)
         np.testing.assert_allclose(record.cost, setup(1.0).price_list.budget * 0.25 / charges_left, rtol=1e-3)
 
 
 @pytest.mark.slow
 def test_a_noised_norm_is_never_negative():
-    norms, _ = jax.jit(jax.vmap(lambda key: asked(0.01, key)))(jax.random.split(jax.random.key(2), 50))
+    norms, _ = jax.jit(jax.vmap(lambda key: ask(0.01, key)))(jax.random.split(jax.random.key(2), 50))
     assert (norms >= 0).all()
     assert (norms == 0).any()
 

@@ -99,10 +99,10 @@ def planned_step(mean_norm, longest, noise, clip_norm=1.0, clip_by="mean", step=
     """(price, clip norm) of a step, the last price 1, with public gradients of these lengths."""
     scheduler = method("ppgd").inner.scheduler.replace(clip_by=clip_by)
     public = SimpleNamespace(mean=lambda: f32([0.0, mean_norm]), norms=lambda: f32([0.0, longest]))
-    seen = Observation(jnp.zeros(4), f32(noise), f32(0.0), public=public)
+    observation = Observation(jnp.zeros(4), f32(noise), f32(0.0), public=public)
     _, setup = setup_of(method("ppgd"), "gdp")
     oracle = SimpleNamespace(step=jnp.int32(step), setup=setup, noise_multiplier=setup.price_list.noise_multiplier)
-    plan, state = scheduler(GrowthState(f32(1.0), f32(clip_norm)), seen, oracle, 50)
+    plan, state = scheduler(GrowthState(f32(1.0), f32(clip_norm)), observation, oracle, 50)
     assert float(plan.clip_norm) == float(state.clip_norm)
     return round(float(state.price), 5), round(float(state.clip_norm), 5)
 
@@ -159,19 +159,19 @@ def test_a_precondition_that_fails_midway_stops_the_run_having_spent_what_was_an
     planned, here = setup_of(protector, "paper_13", budget)
     params, ended, (first, (record,)), _ = jit_run(protector, ZERO, ROWS, here, KEY, PUBLIC)
     trace = trace_of(first, [(record,)])
-    done = int(ended.step)
-    assert done == 2
+    steps = int(ended.step)
+    assert steps == 2
     assert not bool(ended.alive)
-    assert [row.step for row in trace] == list(range(1, done + 1))
-    refused = 0.02 * 3.0**done * planned.limit
+    assert [row.step for row in trace] == list(range(1, steps + 1))
+    refused = 0.02 * 3.0**steps * planned.limit
     assert refused < planned.limit - planned.spent(trace)  # it could be paid
-    assert planned.spent(trace) == pytest.approx(planned.limit * 0.02 * sum(3.0**t for t in range(done)), rel=1e-3)
-    asked = record.noise_multiplier[done]
-    rho_s = 0.5 / float(asked) ** 2
+    assert planned.spent(trace) == pytest.approx(planned.limit * 0.02 * sum(3.0**t for t in range(steps)), rel=1e-3)
+    refused_noise = record.noise_multiplier[steps]
+    rho_s = 0.5 / float(refused_noise) ** 2
     assert math.log(10) / (4 * rho_s) < planned.order  # what eq. 4 forgets
     assert rho_s <= 0.1
-    assert planned.prices("gaussian", np.array([asked]), sampled=True)[0] == math.inf
-    assert np.all(np.isfinite(planned.prices("gaussian", np.asarray(record.noise_multiplier[:done]), sampled=True)))
+    assert planned.prices("gaussian", np.array([refused_noise]), sampled=True)[0] == math.inf
+    assert np.all(np.isfinite(planned.prices("gaussian", np.asarray(record.noise_multiplier[:steps]), sampled=True)))
     assert np.any(params != 0)
 
 
@@ -197,8 +197,8 @@ def test_without_noise_growth_and_shrinking_it_is_gradient_descent():
 @pytest.mark.parametrize("model", [Logistic(), Softmax(2), find_model("square"), find_model("svm")], ids=str)
 def test_a_fit_is_the_minimum_of_the_public_loss_and_the_distance(model):
     start = model.init(D) + 0.2
-    found = jax.jit(lambda: fit(model, start, PUBLIC, start, f32(0.1)))()
-    gradient = PublicGradients.at(model, found, PUBLIC).mean() + 2 * 0.1 * (found - start)
+    params = jax.jit(lambda: fit(model, start, PUBLIC, start, f32(0.1)))()
+    gradient = PublicGradients.at(model, params, PUBLIC).mean() + 2 * 0.1 * (params - start)
     assert np.abs(gradient).max() < 2e-3
     np.testing.assert_allclose(fit(model, start, PUBLIC, start, f32(1e8)), start, atol=1e-5)
 
@@ -206,25 +206,25 @@ def test_a_fit_is_the_minimum_of_the_public_loss_and_the_distance(model):
 @pytest.mark.slow
 def test_a_fit_of_the_hinge_is_nearly_its_minimum():
     start, model = ZERO + 0.2, Hinge()
-    found = fit(model, start, PUBLIC, start, f32(0.1))
+    params = fit(model, start, PUBLIC, start, f32(0.1))
 
     def objective(params):
         return model.losses(params[None], PUBLIC.x, PUBLIC.y).mean() + 0.1 * jnp.square(params - start).sum()
 
-    near = found[None] + 0.05 * jax.random.normal(KEY, (300, D + 1))
-    assert float(objective(found)) < float(jax.vmap(objective)(near).min()) + 0.01
+    near = params[None] + 0.05 * jax.random.normal(KEY, (300, D + 1))
+    assert float(objective(params)) < float(jax.vmap(objective)(near).min()) + 0.01
 
 
 # -------------------------------------------------------------------------------------------------------- public alone
 def test_onlypub_spends_nothing_and_does_not_look_at_private_rows():
-    found = []
+    ends = []
     for private in (ROWS, ROWS.replace(y=1.0 - ROWS.y)):
         result = l2p.private_train(Task(private, public=PUBLIC), "onlypub", Budget(0.1, 1e-6))
         assert result.trace == []
         assert result.card.epsilon_certified == 0
-        found.append(np.asarray(result.params))
-    assert np.array_equal(*found)
-    assert np.any(found[0])
+        ends.append(np.asarray(result.params))
+    assert np.array_equal(*ends)
+    assert np.any(ends[0])
 
 
 @pytest.mark.slow
@@ -253,19 +253,19 @@ def test_without_public_rows_a_sentence_says_what_is_missing(name):
 def test_the_tight_form_takes_the_sampler_that_its_adjacency_allows():
     assert isinstance(method("ppsgd_tight").sampler, FixedSize)
     assert method("ppsgd_tight", Budget(1.0, 1e-6)).sampler.rate() == pytest.approx(0.1)
-    made = method("ppgd")
-    assert isinstance(made, FineTuned)
-    assert isinstance(made.inner, Stepwise)
+    ppgd = method("ppgd")
+    assert isinstance(ppgd, FineTuned)
+    assert isinstance(ppgd.inner, Stepwise)
     with pytest.raises(InputError, match="ppgd"):
         HAND_DESIGNED["ppsgd"](REPLACED, MODELS["logistic"], 9)
 
 
 def test_settings_that_are_not_named_keep_what_loss_and_budget_gave_them():
-    made = method("ppgd", model="square")
-    faster = with_settings(made, reuse=1.0)
-    assert faster.inner.scheduler.log_clip_ratio == made.inner.scheduler.log_clip_ratio != log_constant(100.0)
+    ppgd = method("ppgd", model="square")
+    faster = with_settings(ppgd, reuse=1.0)
+    assert faster.inner.scheduler.log_clip_ratio == ppgd.inner.scheduler.log_clip_ratio != log_constant(100.0)
     assert faster.log_weight == 0.0
-    faster = with_settings(made, learning_rate=2.0)
-    assert faster.log_weight == made.log_weight
-    before, after = (each.inner.projector.inner.hyperparameters["learning_rate"] for each in (made, faster))
+    faster = with_settings(ppgd, learning_rate=2.0)
+    assert faster.log_weight == ppgd.log_weight
+    before, after = (each.inner.projector.inner.hyperparameters["learning_rate"] for each in (ppgd, faster))
     assert after == log_constant(2.0) != before

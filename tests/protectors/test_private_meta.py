@@ -59,7 +59,7 @@ class Heard(KeyNoise):
     """Noise that records its calls."""
 
     def standard(self, distribution, shape):
-        self.asked = distribution, shape
+        self.drawn = distribution, shape
         return super().standard(distribution, shape)
 
     def coarse(self, noised, scale):
@@ -85,10 +85,10 @@ def test_a_row_moves_the_meta_gradient_of_its_block_alone_and_by_at_most_twice_t
         rows = ROWS.replace(x=ROWS.x.at[line].set(10.0 * random.normal(size=D)), y=ROWS.y.at[line].set(seed % 2))
         if seed % 3 == 0:
             rows = ROWS.replace(mask=ROWS.mask.at[line].set(0.0))
-        found, block = gradients(rows), line // (N // BLOCKS)
+        neighbour, block = gradients(rows), line // (N // BLOCKS)
         others = np.arange(BLOCKS) != block
-        np.testing.assert_array_equal(found[others], plain[others])  # to the last bit
-        sums = [limit_norm(one, jnp.float32(CLIP)).sum(0) for one in (found, plain)]
+        np.testing.assert_array_equal(neighbour[others], plain[others])  # to the last bit
+        sums = [limit_norm(per_block, jnp.float32(CLIP)).sum(0) for per_block in (neighbour, plain)]
         changed.append(float(jnp.linalg.norm(sums[0] - sums[1])))
     assert 0 < max(changed) <= 2 * CLIP * (1 + 1e-5)
 
@@ -98,40 +98,40 @@ def test_noise_is_that_of_one_answer_cut_into_outer_steps():
     # K adaptive answers with multiplier m sqrt(K): mu^2 adds up to 1 / m^2.
     noise = Heard(jax.random.key(0))
     query(3.0).answer(ROWS, noise, Adjacency.ZERO_OUT)
-    assert noise.asked == ("gaussian", (OUTER, 3))  # three settings at four outer steps
+    assert noise.drawn == ("gaussian", (OUTER, 3))  # three settings at four outer steps
     assert noise.scale == pytest.approx(3.0 * OUTER**0.5 * 2 * CLIP, rel=1e-6)
     assert float(query(3.0).bound) == pytest.approx(2 * CLIP)
 
 
 def test_no_part_of_a_meta_gradient_is_released_without_noise(monkeypatch):
     """The digits of an answer below the noise's own grid must depend on the noise."""
-    asked = query(1000.0, num_outer=1)
+    meta_query = query(1000.0, num_outer=1)
     monkeypatch.setattr(optax, "adam", lambda rate: optax.sgd(1.0))  # the step is the noised mean itself
-    width = float(asked.bound) / GRID_STEPS * 2.0**10  # noise is 1,000 bounds wide
-    seen = []
+    width = float(meta_query.bound) / GRID_STEPS * 2.0**10  # noise is 1,000 bounds wide
+    coarse_answers = []
 
     class Kept(HostNoise):
         def coarse(self, noised, scale):
-            seen.append(super().coarse(noised, scale))
-            return seen[-1]
+            coarse_answers.append(super().coarse(noised, scale))
+            return coarse_answers[-1]
 
     residues = []
     for seed in range(8):
         (bits,) = Entropy(seed).draw([Draw("gaussian", 3)], 1)
         with jax.enable_x64(True), jax.disable_jit():
             noise = Kept([jnp.asarray(bits[0])], [Draw("gaussian", 3)])
-            noise.grid = grid_of(asked)
+            noise.grid = grid_of(meta_query)
             rows = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), ROWS)
             monkeypatch.setattr(MetaDescent, "meta_gradients", lambda *_: jnp.full((BLOCKS, 3), 0.0123))
-            asked.answer(rows, noise, Adjacency.ZERO_OUT)
-        residues.append(np.asarray(seen[-1]) / width % 1.0)
+            meta_query.answer(rows, noise, Adjacency.ZERO_OUT)
+        residues.append(np.asarray(coarse_answers[-1]) / width % 1.0)
     # All of it is on the noise's grid; rounding the noise before the sum left the gradient unprotected below it.
     assert np.all(np.isclose(residues, 0.0) | np.isclose(residues, 1.0))
 
 
 @pytest.mark.slow
 def test_without_noise_it_is_descent_along_clipped_meta_gradients():
-    found = jax.jit(lambda rows: query(0.0).answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT))(ROWS)
+    params = jax.jit(lambda rows: query(0.0).answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT))(ROWS)
     vector = to_vector(INNER)
     meta_gradients = jax.jit(lambda vector, step: query(0.0).meta_gradients(vector, blocks_of(ROWS), step))
     optimizer = optax.adam(RATE)
@@ -141,8 +141,8 @@ def test_without_noise_it_is_descent_along_clipped_meta_gradients():
         mean = limit_norm(each, jnp.float32(CLIP)).mean(0)
         updates, moments = optimizer.update(mean, moments)
         vector = vector + updates
-    np.testing.assert_allclose(found, vector, rtol=1e-4, atol=1e-5)
-    assert float(jnp.abs(found - to_vector(INNER)).max()) > 0.1
+    np.testing.assert_allclose(params, vector, rtol=1e-4, atol=1e-5)
+    assert float(jnp.abs(params - to_vector(INNER)).max()) > 0.1
 
 
 @pytest.mark.slow

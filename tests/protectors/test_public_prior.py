@@ -80,12 +80,12 @@ def test_the_most_likely_params_of_least_squares_are_those_of_a_formula():
     x, y = draw.normal(size=(30, 3)).astype(np.float32), draw.normal(size=30).astype(np.float32)
     mask = (np.arange(30) < 20).astype(np.float32)
     begin, variance = np.array([0.5, 0.0, -0.5, 0.2], np.float32), np.array([1.0, 0.1, 10.0, 0.01], np.float32)
-    found = most_likely(MODELS["square"], jnp.asarray(begin), jnp.asarray(variance), Rows(x, y, mask))
+    solution = most_likely(MODELS["square"], jnp.asarray(begin), jnp.asarray(variance), Rows(x, y, mask))
     lines = np.column_stack([x, np.full(30, INTERCEPT_COLUMN)])[:20].astype(np.float64)
     # Losses are halves of squares.
-    left = lines.T @ lines + np.diag(1 / variance)
-    expected = begin + np.linalg.solve(left, lines.T @ (y[:20] - lines @ begin))
-    np.testing.assert_allclose(found, expected, atol=2e-3)
+    precision = lines.T @ lines + np.diag(1 / variance)
+    expected = begin + np.linalg.solve(precision, lines.T @ (y[:20] - lines @ begin))
+    np.testing.assert_allclose(solution, expected, atol=2e-3)
 
 
 @pytest.mark.slow
@@ -93,8 +93,8 @@ def test_the_most_likely_params_of_least_squares_are_those_of_a_formula():
 def test_the_most_likely_params_lie_between_start_and_minimum(name):
     model = find_model(name)
     rows, begin = rows_of(table(60)), find_model(name).init(D)
-    kept = most_likely(model, begin, jnp.full_like(begin, 1e-8), rows)
-    np.testing.assert_allclose(kept, begin, atol=1e-3)
+    params = most_likely(model, begin, jnp.full_like(begin, 1e-8), rows)
+    np.testing.assert_allclose(params, begin, atol=1e-3)
     narrow, wide = (most_likely(model, begin, jnp.full_like(begin, variance), rows) for variance in (0.1, 1e3))
     losses = [float(model.losses(params[None, :], rows.x, rows.y)[0].mean()) for params in (begin, narrow, wide)]
     assert losses[2] < losses[1] - 0.01 < losses[0] - 0.05
@@ -119,14 +119,14 @@ def test_many_public_rows_are_followed_and_few_that_contradict_one_another_are_n
 @pytest.mark.slow
 def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_more_there_are():
     few, many = table(40, 1), table(4000, 2)
-    one, other = begun(table(300, 3), few), begun(table(300, 4), few)
-    np.testing.assert_array_equal(one.params, other.params)
-    np.testing.assert_array_equal(one.params, one.state.projector.start)
+    first, second = begun(table(300, 3), few), begun(table(300, 4), few)
+    np.testing.assert_array_equal(first.params, second.params)
+    np.testing.assert_array_equal(first.params, first.state.projector.start)
     plain = begun(table(300, 3))
     before, _ = FILTER.projector.at_start(plain.params, plain.state.observation, setup_of(1.0, 300))
-    assert (one.state.observation.prior <= before).all()
-    assert begun(table(300, 3), many).state.observation.prior.sum() < one.state.observation.prior.sum()
-    assert loss(plain.params) > loss(one.params) > loss(begun(table(300, 3), many).params)
+    assert (first.state.observation.prior <= before).all()
+    assert begun(table(300, 3), many).state.observation.prior.sum() < first.state.observation.prior.sum()
+    assert loss(plain.params) > loss(first.params) > loss(begun(table(300, 3), many).params)
 
 
 def test_a_run_without_public_rows_says_so():

@@ -29,7 +29,7 @@ FILTER = BUILDERS["control_filter"](jax.random.key(0))
 
 @struct.dataclass
 class Spread(Purchase):
-    """What somebody might add: it scales rows, once their length is known."""
+    """A purchase that somebody might add: it scales rows, once their length is known."""
 
     scale: Positive
     kind: ClassVar[str] = "spread"
@@ -43,7 +43,7 @@ class Spread(Purchase):
 SPREAD = Spread(jnp.float32(2.0))
 
 
-def asked(protector):
+def queries_of(protector):
     """The queries of `init`, by name."""
     price_list = Filter("gdp", BUDGET).price_list()
     setup = Setup.create(MODELS["logistic"], BUDGET.adjacency, price_list, 100)
@@ -57,8 +57,15 @@ def paths(protector):
 def test_a_new_purchase_is_made_at_its_stage_and_comes_back_from_a_file(tmp_path, monkeypatch):
     monkeypatch.setitem(CLASSES, "Spread", Spread)
     protector = FILTER.with_purchases(SPREAD)
-    assert asked(FILTER) == ["target_sum", "target_sum", "feature_mean", "row_length", "covariance"]
-    assert asked(protector) == ["target_sum", "target_sum", "feature_mean", "row_length", "feature_mean", "covariance"]
+    assert queries_of(FILTER) == ["target_sum", "target_sum", "feature_mean", "row_length", "covariance"]
+    assert queries_of(protector) == [
+        "target_sum",
+        "target_sum",
+        "feature_mean",
+        "row_length",
+        "feature_mean",
+        "covariance",
+    ]
     assert groups(protector).purchase(Spread).scale == "scheduler"  # it decides what the budget is spent on
     checkpoint.save(protector, tmp_path / "mine.safetensors", {"sources": []})
     loaded = checkpoint.load(tmp_path / "mine.safetensors").protector

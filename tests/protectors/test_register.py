@@ -52,33 +52,35 @@ def is_factory(value):
 
 
 def test_every_class_of_protectors_schedulers_and_projectors_is_registered():
-    found = of_the_files(is_part)
-    assert {"Stepwise", "LSTMScheduler", "Optax"} <= {name for _, name in found}
-    missing = {place for place, cls in found.items() if CLASSES.get(cls.__name__) is not cls}
+    parts = of_the_files(is_part)
+    assert {"Stepwise", "LSTMScheduler", "Optax"} <= {name for _, name in parts}
+    missing = {place for place, cls in parts.items() if CLASSES.get(cls.__name__) is not cls}
     assert {name for _, name in missing} == set(NOT_STORED)
 
 
 def test_every_factory_is_registered_under_its_name():
-    found = of_the_files(lambda value: is_factory(value) and not value.__name__.startswith("_"))
-    assert {name: method.make for name, method in HAND_DESIGNED.items()} == {name: f for (_, name), f in found.items()}
+    factories = of_the_files(lambda value: is_factory(value) and not value.__name__.startswith("_"))
+    assert {name: method.make for name, method in HAND_DESIGNED.items()} == {
+        name: f for (_, name), f in factories.items()
+    }
 
 
 def test_every_file_that_registers_has_its_line_in_the_package():
     tree = ast.parse(Path(protectors.__file__).read_text(encoding="utf-8"))
     imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
     makes = [method.make for method in HAND_DESIGNED.values()]
-    assert {made.__module__ for made in [*CLASSES.values(), *makes]} <= imported
+    assert {make.__module__ for make in [*CLASSES.values(), *makes]} <= imported
 
 
 @pytest.mark.parametrize("name", HAND_DESIGNED)
 def test_a_factory_makes_the_class_it_says_and_a_checkpoint_gives_that_back(name):
-    made, arrays = HAND_DESIGNED[name](Budget(1.0, 1e-6), num_rows=10_000), {}
-    assert type(made) is MADE[name]
-    if type(made).__name__ in NOT_STORED:
+    protector, arrays = HAND_DESIGNED[name](Budget(1.0, 1e-6), num_rows=10_000), {}
+    assert type(protector) is MADE[name]
+    if type(protector).__name__ in NOT_STORED:
         with pytest.raises(TypeError, match="no checkpoint may name"):
-            encode(made, arrays)
+            encode(protector, arrays)
     else:
-        chex.assert_trees_all_equal(decode(json.loads(json.dumps(encode(made, arrays))), arrays), made)
+        chex.assert_trees_all_equal(decode(json.loads(json.dumps(encode(protector, arrays))), arrays), protector)
 
 
 def test_a_name_or_a_class_that_is_taken_or_unknown_is_not_registered():

@@ -57,10 +57,12 @@ def test_without_noise_dp_ls_is_least_squares_on_numbers_signs_and_one_hot_class
     np.testing.assert_allclose(without_noise("dp_ls", BINARY, Square(), "binary"), labels, atol=5e-3)
     one_hot = np.eye(3)[np.asarray(CLASSES.y, int)]
     matrix = 3.0 * np.linalg.lstsq(LINES, one_hot - one_hot.mean(1, keepdims=True), rcond=None)[0]
-    found = without_noise("dp_ls", CLASSES, Softmax(3)).reshape(D + 1, 3)
+    params = without_noise("dp_ls", CLASSES, Softmax(3)).reshape(D + 1, 3)
     # Centring moves what all classes share, so compare margins less their average.
-    np.testing.assert_allclose(found - found.mean(1, keepdims=True), matrix - matrix.mean(1, keepdims=True), atol=0.03)
-    assert np.mean((LINES @ found).argmax(1) == np.asarray(CLASSES.y)) > 0.7
+    np.testing.assert_allclose(
+        params - params.mean(1, keepdims=True), matrix - matrix.mean(1, keepdims=True), atol=0.03
+    )
+    assert np.mean((LINES @ params).argmax(1) == np.asarray(CLASSES.y)) > 0.7
 
 
 @pytest.mark.slow
@@ -68,8 +70,8 @@ def test_without_noise_boosted_adassp_is_least_squares_whatever_a_round_adds():
     numbers = np.linalg.lstsq(LINES, np.asarray(NUMBERS.y, float), rcond=None)[0]
     for name, shrinkage in (("a third", 0.3), ("nearly all", 0.99)):
         changes = {"logit_shrinkage": jnp.array([special.logit(shrinkage)], jnp.float32), "num_steps": 30}
-        found = without_noise("boosted_adassp", NUMBERS, Square(), log_clip_norm=jnp.array([2.0]), **changes)
-        np.testing.assert_allclose(found, numbers, atol=3e-3, err_msg=name)
+        params = without_noise("boosted_adassp", NUMBERS, Square(), log_clip_norm=jnp.array([2.0]), **changes)
+        np.testing.assert_allclose(params, numbers, atol=3e-3, err_msg=name)
 
 
 @pytest.mark.slow
@@ -92,16 +94,16 @@ def test_no_step_of_dp_newton_is_longer_than_its_limit():
 def test_the_polynomial_of_pass_glm_is_chebyshevs(radius):
     nodes = np.cos((np.arange(4000) + 0.5) * np.pi / 4000)
     loss = np.logaddexp(0.0, radius * nodes)
-    found = chebyshev.cheb2poly(2.0 / 4000 * chebyshev.chebvander(nodes, 2).T @ loss * [0.5, 1, 1])
-    assert float(curvature(jnp.float32(radius))) == pytest.approx(found[2] / radius**2, rel=2e-3)
+    coefficients = chebyshev.cheb2poly(2.0 / 4000 * chebyshev.chebvander(nodes, 2).T @ loss * [0.5, 1, 1])
+    assert float(curvature(jnp.float32(radius))) == pytest.approx(coefficients[2] / radius**2, rel=2e-3)
 
 
 @pytest.mark.slow
 def test_without_noise_pass_glm_minimises_its_polynomial():
-    found = without_noise("pass_glm", BINARY, Logistic(), log_radius=jnp.array([math.log(2.0)]))
+    params = without_noise("pass_glm", BINARY, Logistic(), log_radius=jnp.array([math.log(2.0)]))
     bend = float(curvature(jnp.float32(2.0)))
     expected = np.linalg.solve(2 * bend * LINES.T @ LINES, LINES.T @ (np.asarray(BINARY.y, float) - 0.5))
-    np.testing.assert_allclose(found, expected, atol=0.03)
+    np.testing.assert_allclose(params, expected, atol=0.03)
 
 
 def test_the_final_run_of_linear_scaling_moves_what_the_line_says_within_its_limits():

@@ -1,4 +1,4 @@
-"""Which models methods that solve for a minimiser take."""
+"""Models that methods which solve for a minimiser take."""
 
 import pytest
 

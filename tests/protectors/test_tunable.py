@@ -51,11 +51,11 @@ def test_integers_and_fixed_fields_are_never_tuned_wherever_they_lie():
 def test_settings_around_others_differ_in_what_may_be_tuned_alone():
     keys = jax.random.split(jax.random.key(0), 200)
     start = outer(1.0).replace(inner=Inner(jnp.zeros((2, 3)), jnp.array([2.0])))
-    found = [around(start, 1.5, key) for key in keys]
-    for other in found:
-        assert jax.tree.structure(other) == jax.tree.structure(start)
-        assert (other.inner.scale.item(), other.count.item(), other.others["a"].item()) == (2.0, 4, 1.0)
-    rates = np.array([other.inner.rate for other in found])
+    drawn = [around(start, 1.5, key) for key in keys]
+    for neighbour in drawn:
+        assert jax.tree.structure(neighbour) == jax.tree.structure(start)
+        assert (neighbour.inner.scale.item(), neighbour.count.item(), neighbour.others["a"].item()) == (2.0, 4, 1.0)
+    rates = np.array([neighbour.inner.rate for neighbour in drawn])
     moves = (rates != 0).all((1, 2))
     assert moves.sum() == (rates != 0).any((1, 2)).sum() == pytest.approx(100, abs=35)
     # The second power moves half as much; 5 standard deviations of some 300 draws.
@@ -67,16 +67,16 @@ def test_partition_takes_integers_out_and_combine_puts_them_back():
     floats, others = partition(outer(1.0))
     assert len(jax.tree.leaves(floats)) == 3
     assert [leaf.dtype for leaf in jax.tree.leaves(others)] == [jnp.int32]
-    whole = combine(floats, others)
-    assert jax.tree.structure(whole) == jax.tree.structure(outer(1.0))
-    assert whole.count.tolist() == [4]
+    combined = combine(floats, others)
+    assert jax.tree.structure(combined) == jax.tree.structure(outer(1.0))
+    assert combined.count.tolist() == [4]
 
 
 def test_a_lift_has_the_values_of_every_start_at_its_own_budget():
     signals = (0.7, 3.0, 8.7)
     lifted = lift([outer(rate, size) for rate, size in ((1.0, 2), (5.0, 3), (-2.0, 4))], signals)
-    found = [float(value(lifted.inner.rate, jnp.float32(signal))) for signal in signals]
-    np.testing.assert_allclose(found, [1.0, 5.0, -2.0], rtol=1e-5)
+    rates = [float(value(lifted.inner.rate, jnp.float32(signal))) for signal in signals]
+    np.testing.assert_allclose(rates, [1.0, 5.0, -2.0], rtol=1e-5)
     assert (lifted.inner.scale.shape, lifted.count.tolist(), lifted.size) == ((1,), [4], 3)
 
 
@@ -90,7 +90,9 @@ def test_a_lifted_method_runs_to_the_same_bits(name):
     rows = Rows(generator.random((60, 4)).astype(np.float32), generator.integers(0, 2, 60) * 1.0, np.ones(60))
     planned = Filter("rdp", BUDGET, start.sampler, 5).price_list()
     setup = Setup.create(Logistic(), BUDGET.adjacency, planned, 60)
-    outcomes = [jax.jit(run)(one, jnp.zeros(5), rows, setup, jax.random.key(0))[0] for one in (start, lifted)]
+    outcomes = [
+        jax.jit(run)(protector, jnp.zeros(5), rows, setup, jax.random.key(0))[0] for protector in (start, lifted)
+    ]
     assert np.array_equal(*outcomes)
     assert float(jnp.abs(outcomes[0]).max()) > 0.0
 

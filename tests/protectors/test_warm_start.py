@@ -1,4 +1,4 @@
-"""Any protector from where public rows lead, and along the directions in which they vary."""
+"""Protectors that start from the minimum of public rows, and step along the directions in which they vary."""
 
 import dataclasses
 
@@ -47,7 +47,7 @@ def mean_loss(model, params, rows, ridge):
 
 
 def begun(protector, model, private=PRIVATE, public=PUBLIC, steps=0):
-    """Params for raw rows after so many steps, and what was asked."""
+    """Params for raw rows after so many steps, and the queries."""
     setup = Setup.create(model, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), len(private.y))
     noise = Simulation(jax.random.key(0))
     private, public = (jax.tree.map(jnp.asarray, rows) for rows in (private, public))
@@ -79,8 +79,8 @@ def test_what_buys_statistics_first_starts_at_the_same_point_in_its_own_coordina
     assert [record.query for record in records][:1] == ["feature_mean"]
     np.testing.assert_allclose(params, plain, rtol=1e-3, atol=1e-3)
     # Private rows move no start: it is read off public ones alone.
-    other, _ = begun(WarmStart(noisygd(Problem(BUDGET))), model, table(300, 7))
-    np.testing.assert_array_equal(other, plain)
+    bought, _ = begun(WarmStart(noisygd(Problem(BUDGET))), model, table(300, 7))
+    np.testing.assert_array_equal(bought, plain)
 
 
 @pytest.mark.slow
@@ -98,11 +98,11 @@ def test_projected_steps_stay_in_the_directions_of_public_rows(name):
 
 
 def test_directions_inside_a_run_are_those_of_the_class_for_rows_in_memory():
-    found, known = public_directions(jax.tree.map(jnp.asarray, PUBLIC)), PublicGeometry.of(PUBLIC.x, D)
-    np.testing.assert_allclose(found.center, known.center, rtol=1e-5)
-    np.testing.assert_allclose(found.variances, known.variances, rtol=1e-3)
-    np.testing.assert_allclose(np.abs(found.directions.T @ known.directions), np.eye(D), atol=1e-3)
-    np.testing.assert_allclose(np.exp([found.log_power[0], found.log_ridge[0]]), [POWER, RIDGE], rtol=1e-5)
+    inside, public = public_directions(jax.tree.map(jnp.asarray, PUBLIC)), PublicGeometry.of(PUBLIC.x, D)
+    np.testing.assert_allclose(inside.center, public.center, rtol=1e-5)
+    np.testing.assert_allclose(inside.variances, public.variances, rtol=1e-3)
+    np.testing.assert_allclose(np.abs(inside.directions.T @ public.directions), np.eye(D), atol=1e-3)
+    np.testing.assert_allclose(np.exp([inside.log_power[0], inside.log_ridge[0]]), [POWER, RIDGE], rtol=1e-5)
     few = public_directions(jax.tree.map(lambda leaf: jnp.asarray(leaf[:3]), PUBLIC))
     assert few.directions.shape == (D, 2)
 
@@ -128,7 +128,7 @@ def test_the_control_that_stands_in_starts_from_public_rows_too():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "phrase"),
     [
         ("agd:projected", "agd asks for more than one gradient per step"),
         ("noisygd:oracle", "'noisygd:oracle' is unknown"),
@@ -136,8 +136,8 @@ def test_the_control_that_stands_in_starts_from_public_rows_too():
         ("nonprivate:pretrained", "answers without noise"),
     ],
 )
-def test_what_cannot_start_so_is_refused(name, said):
-    with pytest.raises(InputError, match=said):
+def test_what_cannot_start_so_is_refused(name, phrase):
+    with pytest.raises(InputError, match=phrase):
         l2p.private_train(Task(PRIVATE, public=PUBLIC), name, BUDGET)
 
 
@@ -162,7 +162,7 @@ class Still(Protector):
 @pytest.mark.slow
 def test_a_release_starts_where_a_simulation_does():
     task = Task(PRIVATE, public=PUBLIC)
-    found = [l2p.private_train(task, WarmStart(Still()), BUDGET, key=key).params for key in (None, jax.random.key(0))]
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
-    np.testing.assert_allclose(found[0], begun(WarmStart(Still()), find_model("logistic"))[0], rtol=1e-4, atol=1e-5)
-    assert np.abs(found[0]).max() > 0.1
+    ends = [l2p.private_train(task, WarmStart(Still()), BUDGET, key=key).params for key in (None, jax.random.key(0))]
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-6)
+    np.testing.assert_allclose(ends[0], begun(WarmStart(Still()), find_model("logistic"))[0], rtol=1e-4, atol=1e-5)
+    assert np.abs(ends[0]).max() > 0.1

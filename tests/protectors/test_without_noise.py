@@ -252,7 +252,7 @@ def test_hyfree_changes_its_rate_by_what_a_probe_proves_and_not_by_its_noise():
 
 @pytest.mark.slow
 def test_hyfrees_loss_bound_stays_within_what_the_oracle_takes():
-    """Above it the run would end, at a step that depends on the losses, which are charged as separate queries."""
+    """A run above this bound would end, at a step that depends on the losses, which are charged as separate queries."""
     protector = HYFREE.replace(**logs(loss_clip=2.0**41, loss_ratio=1e13), interval=1, num_steps=3)
     _, ended, _, _ = jax.jit(run)(protector, ZERO, ROWS, unlimited("gdp"), KEY)
     assert bool(ended.alive)

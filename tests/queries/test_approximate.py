@@ -58,17 +58,17 @@ class Scripted(Noise):
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
 def test_epsilons_and_deltas_of_the_two_parts_add_up_to_the_budget(share, adjacency):
-    asked = query(share)
-    inner = asked.inner
+    approximate = query(share)
+    inner = approximate.inner
     first = 1 / float(inner.noise_multiplier), math.exp(float(inner.log_delta))
     assert first == pytest.approx(((1 - share) * EPSILON, (1 - share) * DELTA), rel=1e-5)
-    made = inner.calibrate(adjacency)
-    distance = float(asked.tolerance) * float(made.noise_scale) / float(made.convexity)
+    calibration = inner.calibrate(adjacency)
+    distance = float(approximate.tolerance) * float(calibration.noise_scale) / float(calibration.convexity)
     # The exact curve of the output's noise, at what the objective leaves of the budget.
-    mu = 2 * distance / float(asked.output_scale(made))
+    mu = 2 * distance / float(approximate.output_scale(calibration))
     assert convert.gdp_delta(mu, share * EPSILON) <= share * DELTA
     assert convert.gdp_delta(mu * 1.01, share * EPSILON) > share * DELTA  # and not much more noise than that
-    event = asked.event()
+    event = approximate.event()
     assert (event.mechanism, float(event.noise_multiplier)) == ("objective", float(f32(1 / EPSILON)))
     assert float(event.log_delta) == float(f32(math.log(DELTA)))
 
@@ -76,15 +76,17 @@ def test_epsilons_and_deltas_of_the_two_parts_add_up_to_the_budget(share, adjace
 def test_points_with_short_gradients_lie_within_what_the_noise_hides():
     """The premise: ||w - w*|| <= ||gradient at w|| / Delta, and two such points lie up to twice as far apart."""
     random = np.random.default_rng(1)
-    asked = query()
+    approximate = query()
     with jax.enable_x64(True):
         rows = Rows(*(jnp.asarray(leaf, jnp.float64) for leaf in (table().x, table().y, table().mask)))
-        made = asked.inner.calibrate(Adjacency.ZERO_OUT)
-        lines, labels = shrunk(rows, asked.minimum.norm_bound)
-        convexity = jnp.asarray(float(made.convexity))
-        noised = Objective(Logistic(), lines, labels, rows.mask, convexity, float(made.noise_scale) * jnp.ones(D + 1))
+        calibration = approximate.inner.calibrate(Adjacency.ZERO_OUT)
+        lines, labels = shrunk(rows, approximate.minimum.norm_bound)
+        convexity = jnp.asarray(float(calibration.convexity))
+        noised = Objective(
+            Logistic(), lines, labels, rows.mask, convexity, float(calibration.noise_scale) * jnp.ones(D + 1)
+        )
         exact, _ = minimize(noised, jnp.zeros(D + 1), jnp.asarray(1e-11))
-        tau, farthest = float(asked.tolerance) * float(made.noise_scale), 0.0
+        tau, farthest = float(approximate.tolerance) * float(calibration.noise_scale), 0.0
         for _ in range(300):
             point = exact + random.normal(size=D + 1) * tau / float(convexity) * random.random() * 2
             if np.linalg.norm(noised.gradient(point, lines @ point)) <= tau:
@@ -93,17 +95,17 @@ def test_points_with_short_gradients_lie_within_what_the_noise_hides():
     # The noise on answers has that scale: one standard deviation in the first coordinate moves the answer by it.
     rows = jax.tree.map(jnp.asarray, table())
     quiet, loud = (
-        asked.answer(rows, Scripted(jnp.ones(D + 1), jnp.zeros(D + 1).at[0].set(size)), Adjacency.ZERO_OUT)
+        approximate.answer(rows, Scripted(jnp.ones(D + 1), jnp.zeros(D + 1).at[0].set(size)), Adjacency.ZERO_OUT)
         for size in (0.0, 100.0)
     )
-    assert float((loud - quiet)[0]) / 100 == pytest.approx(float(asked.output_scale(made)), rel=1e-2)
+    assert float((loud - quiet)[0]) / 100 == pytest.approx(float(approximate.output_scale(calibration)), rel=1e-2)
     assert np.abs((loud - quiet)[1:]).max() == 0
 
 
 def test_rounding_of_huge_tables_is_hidden_too():
-    asked = query(tolerance=0.0)
-    huge = asked.replace(minimum=asked.minimum.replace(num_rows=f32(1e8)))
-    scales = [float(one.output_scale(one.inner.calibrate(Adjacency.ZERO_OUT))) for one in (asked, huge)]
+    small = query(tolerance=0.0)
+    huge = small.replace(minimum=small.minimum.replace(num_rows=f32(1e8)))
+    scales = [float(sized.output_scale(sized.inner.calibrate(Adjacency.ZERO_OUT))) for sized in (small, huge)]
     assert 0 < scales[0] < 1e-6
     assert scales[1] > 1e9 * scales[0]
 
@@ -118,8 +120,8 @@ def test_a_gradient_that_is_too_long_is_not_answered(monkeypatch):
 
 @pytest.mark.slow
 def test_a_release_is_certified_and_at_a_huge_budget_is_that_of_objective_perturbation():
-    found = l2p.private_train(table(), "amp", Budget(EPSILON, DELTA))
-    assert (found.card.accountant, found.card.epsilon_certified, len(found.trace)) == ("basic", EPSILON, 1)
+    result = l2p.private_train(table(), "amp", Budget(EPSILON, DELTA))
+    assert (result.card.accountant, result.card.epsilon_certified, len(result.trace)) == ("basic", EPSILON, 1)
     same = {"budget": Budget(1e6, 1e-4), "key": jax.random.key(0)}  # and so the same noise in the objective
     ends = [l2p.private_train(table(), name, **same).params for name in ("amp", "objpert")]
     np.testing.assert_allclose(*ends, atol=1e-4)
@@ -137,7 +139,7 @@ def test_streams_and_bounds_that_are_none_are_refused():
     budget = Budget(EPSILON, DELTA)
     with pytest.raises(InputError, match="stream"):
         l2p.private_train(ArraySource(table(), 100), "amp", budget)
-    made = HAND_DESIGNED["amp"](budget)
-    made = made.replace(minimum=made.minimum.replace(log_norm_bound=f32([math.nan])))
+    protector = HAND_DESIGNED["amp"](budget)
+    protector = protector.replace(minimum=protector.minimum.replace(log_norm_bound=f32([math.nan])))
     with pytest.raises(InputError, match="positive and finite"):
-        admit(made, budget, MODELS["logistic"])
+        admit(protector, budget, MODELS["logistic"])

@@ -181,14 +181,14 @@ def test_exact_sum_is_the_same_integer_in_any_order_and_any_parts(kind):
     random = np.random.default_rng(3)
     count = 301
     rows = Rows(f32(random.random((count, D))), f32(random.random(count) < 0.5), f32(random.random(count) < 0.9))
-    whole, _ = exact(query, rows)
+    total, _ = exact(query, rows)
     for _ in range(5):
         order = random.permutation(count)
         steps, _ = exact(query, jax.tree.map(lambda leaf, order=order: leaf[order], rows))
-        assert np.array_equal(steps, whole)
+        assert np.array_equal(steps, total)
         cut = int(random.integers(count))
         parts = [rows.replace(mask=rows.mask * f32(side)) for side in (np.arange(count) < cut, np.arange(count) >= cut)]
-        assert np.array_equal(sum(exact(query, part)[0] for part in parts), whole)
+        assert np.array_equal(sum(exact(query, part)[0] for part in parts), total)
 
 
 def test_a_large_stability_constant_makes_it_the_plain_gradient_sum():

@@ -71,12 +71,12 @@ def tables(seed, adjacency):
 
 @jax.jit
 def arrive(query, stacked):
-    def one(rows):
+    def arrival(rows):
         rows = null_invalid(rows)
         exact = Rows(*(leaf.astype(jnp.float64) for leaf in (rows.x, rows.y, rows.mask)))
         return query.add(query.empty(), exact)
 
-    return jax.lax.map(one, stacked)
+    return jax.lax.map(arrival, stacked)
 
 
 #: Model, ridge, step size, rounds, and the share of the bound that some neighbour must reach.
@@ -100,11 +100,11 @@ def test_no_neighbour_arrives_further_away_than_is_stated(name, adjacency):
         for seed in range(12):
             # From far away, where residuals are near 1, the bound is nearly reached.
             start = np.random.default_rng(seed).normal(size=D + 1) * 8
-            asked = query(model, start, 0.7, ridge, step, rounds=rounds)
-            found = np.asarray(arrive(asked, tables(seed, adjacency)))
-            assert found.dtype == np.float64
-            limit = float(asked.bound) * adjacency.sensitivity_factor
-            moved = np.linalg.norm(found[1:] - found[0], axis=1).max()
+            descent = query(model, start, 0.7, ridge, step, rounds=rounds)
+            ends = np.asarray(arrive(descent, tables(seed, adjacency)))
+            assert ends.dtype == np.float64
+            limit = float(descent.bound) * adjacency.sensitivity_factor
+            moved = np.linalg.norm(ends[1:] - ends[0], axis=1).max()
             assert moved <= limit
             worst = max(worst, moved / limit)
     assert worst > least
@@ -115,11 +115,11 @@ def test_no_neighbour_arrives_further_away_than_is_stated(name, adjacency):
 def test_the_bound_is_the_recursion_in_float64(name):
     model, ridge, step, rounds, _ = SOLVES[name]
     for num_rows in (4, 30_000):
-        asked = query(model, norm=0.7, ridge=ridge, step=step, rows=num_rows, rounds=rounds)
+        descent = query(model, norm=0.7, ridge=ridge, step=step, rows=num_rows, rounds=rounds)
         beta = model.smoothness * 0.7**2 + ridge
         steps = [step * (1 - 2**-18) / beta] * rounds
         truth = sensitivity.gradient_descent(0.7, beta, steps, num_rows, Adjacency.ZERO_OUT, ridge)
-        assert truth * (1 - 1e-9) <= float(asked.bound) <= truth * (1 + 1e-4)
+        assert truth * (1 - 1e-9) <= float(descent.bound) <= truth * (1 + 1e-4)
     if ridge:
         assert float(query(ridge=ridge, rounds=100_000).bound) <= 1 / (ridge * N) * (1 + 0.03)
 
@@ -127,9 +127,9 @@ def test_the_bound_is_the_recursion_in_float64(name):
 def test_the_published_bound_is_one_and_a_half_times_what_replacing_a_row_does():
     """3 L T eta / N (Zhang et al. 2017), and the classic calibration at (0.05, 1e-8)."""
     paper = HAND_DESIGNED["outpert_paper"](Budget(0.05, 1e-8, Adjacency.REPLACE_ONE))
-    asked = query(rounds=paper.num_iterations, rows=1000)
+    descent = query(rounds=paper.num_iterations, rows=1000)
     published = 3 * 1.0 * paper.num_iterations * 4.0 / 1000  # L = 1, eta = 1 / beta = 4
-    stated = float(asked.bound) * Adjacency.REPLACE_ONE.sensitivity_factor
+    stated = float(descent.bound) * Adjacency.REPLACE_ONE.sensitivity_factor
     assert 1.5 * stated == pytest.approx(published, rel=1e-4)
     noise = float(paper.noise_multiplier) * stated
     assert noise == pytest.approx(published * 122.125, rel=1e-4)  # sqrt(2 ln(1.25e8)) / 0.05
@@ -160,22 +160,24 @@ def wide(count):
 @pytest.mark.parametrize("adjacency", Adjacency)
 def test_answers_carry_noise_multiplier_times_sensitivity_and_a_release_lies_on_the_grid(source, adjacency):
     count = 40_000
-    asked = wide(count)
-    scale = 1.7 * float(asked.bound) * adjacency.sensitivity_factor
+    descent = wide(count)
+    scale = 1.7 * float(descent.bound) * adjacency.sensitivity_factor
     if source == "key":
-        noise = np.asarray(asked.release(asked.empty(), KeyNoise(jax.random.key(1)), adjacency), float)
+        noise = np.asarray(descent.release(descent.empty(), KeyNoise(jax.random.key(1)), adjacency), float)
     else:
         plan = [Draw("gaussian", count)]
         (bits,) = Entropy(3).draw(plan, 1)
         with jax.enable_x64(True):
             source = HostNoise([jnp.asarray(bits[0])], plan)
-            source.grid = float(asked.bound) / 2**20
-            noise = np.asarray(asked.release(jnp.full(count, source.grid * 0.4), source, adjacency))
+            source.grid = float(descent.bound) / 2**20
+            noise = np.asarray(descent.release(jnp.full(count, source.grid * 0.4), source, adjacency))
         grid = source.grid * 2 ** math.ceil(math.log2(1.7 * adjacency.sensitivity_factor))  # as coarse as noise is wide
         steps = noise / grid
         assert np.array_equal(steps, np.rint(steps))
         # The end of the descent is rounded before noise is added: 0.4 of a step is lost.
-        plain = bits[0].view(np.float64).ravel() * (float(f32(1.7)) * float(asked.bound) * adjacency.sensitivity_factor)
+        plain = bits[0].view(np.float64).ravel() * (
+            float(f32(1.7)) * float(descent.bound) * adjacency.sensitivity_factor
+        )
         assert np.array_equal(steps, np.rint(plain / grid))
     total = (noise**2).sum() / scale**2
     p_value = lambda total: 2 * min(stats.chi2.cdf(total, count), stats.chi2.sf(total, count))  # noqa: E731
@@ -207,9 +209,9 @@ def test_with_a_huge_budget_it_is_gradient_descent_and_in_the_end_the_minimiser(
     rows, budget = table(), Budget(1e6, 1e-4)
     for rounds, step in ((7, 1.9), (3000, 1.5)):
         protector = OutputPerturbation.create(0.8, 0.02, step, rounds)
-        found = l2p.private_train(rows, protector, budget)
+        result = l2p.private_train(rows, protector, budget)
         expected = naive_descent(rows, 0.8, 0.02, step, rounds)
-        np.testing.assert_allclose(found.params, expected, atol=1e-3 if rounds == 7 else 3e-3)
+        np.testing.assert_allclose(result.params, expected, atol=1e-3 if rounds == 7 else 3e-3)
         assert np.abs(expected).max() > 0.5
     lines = np.c_[rows.x, np.full(900, INTERCEPT_COLUMN)]
     lines = lines * np.minimum(1, 0.8 / np.linalg.norm(lines, axis=1))[:, None]
@@ -219,10 +221,10 @@ def test_with_a_huge_budget_it_is_gradient_descent_and_in_the_end_the_minimiser(
 
 def test_a_release_is_certified_and_spends_its_budget_in_one_query():
     for adjacency in Adjacency:
-        found = l2p.private_train(table(), "outpert", dataclasses.replace(BUDGET, adjacency=adjacency), num_rows=900)
-        assert (found.card.accountant, found.steps, len(found.trace)) == ("gdp", 1, 1)
-        assert 0.999 * BUDGET.epsilon < found.card.epsilon_certified <= BUDGET.epsilon
-        assert not found.card.adaptive_noise
+        result = l2p.private_train(table(), "outpert", dataclasses.replace(BUDGET, adjacency=adjacency), num_rows=900)
+        assert (result.card.accountant, result.steps, len(result.trace)) == ("gdp", 1, 1)
+        assert 0.999 * BUDGET.epsilon < result.card.epsilon_certified <= BUDGET.epsilon
+        assert not result.card.adaptive_noise
     published = l2p.private_train(
         table(), "outpert_paper", dataclasses.replace(BUDGET, adjacency=Adjacency.REPLACE_ONE)
     )
@@ -235,8 +237,8 @@ def test_settings_have_finite_meta_gradients():
 
     def loss(logs):
         norm, ridge, step = logs
-        asked = query(norm=jnp.exp(norm), ridge=jnp.exp(ridge), step=2 * jax.nn.sigmoid(step), rows=60)
-        params = asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)
+        descent = query(norm=jnp.exp(norm), ridge=jnp.exp(ridge), step=2 * jax.nn.sigmoid(step), rows=60)
+        params = descent.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)
         return jax.vmap(Logistic().loss, (None, 0, 0))(params, rows.x, rows.y).mean()
 
     value_and_grad, at, size = jax.jit(jax.value_and_grad(loss)), f32([-0.2, -3.0, 0.3]), 1e-2
@@ -260,16 +262,16 @@ def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, na
 
 @pytest.mark.slow
 def test_a_smooth_loss_of_another_kind_is_trained():
-    found = l2p.private_train(table(), "outpert", Budget(20.0, 1e-6), model="svm", key=jax.random.key(0))
+    result = l2p.private_train(table(), "outpert", Budget(20.0, 1e-6), model="svm", key=jax.random.key(0))
     rows = table()
-    assert np.mean(HuberSVM().predict(found.params, jnp.asarray(rows.x)) == rows.y) > 0.7
+    assert np.mean(HuberSVM().predict(result.params, jnp.asarray(rows.x)) == rows.y) > 0.7
 
 
 @pytest.mark.parametrize("norm", [math.inf, math.nan, 0.0])
 def test_a_norm_bound_that_is_none_is_refused(norm):
-    made = OutputPerturbation.create(1.0, 0.1, 1.0).replace(log_norm_bound=jnp.log(f32([norm])))
+    protector = OutputPerturbation.create(1.0, 0.1, 1.0).replace(log_norm_bound=jnp.log(f32([norm])))
     with pytest.raises(InputError, match="positive and finite"):
-        admit(made, BUDGET, MODELS["logistic"])
+        admit(protector, BUDGET, MODELS["logistic"])
 
 
 @pytest.mark.parametrize("step", [2.0001, 0.0, -1.0, math.nan, math.inf])
@@ -301,8 +303,8 @@ class Diverging(OutputPerturbation):
 
 def test_a_result_that_is_not_finite_is_withheld_and_stays_paid(tmp_path):
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
-    made = OutputPerturbation.create(1.0, 0.1, 1.0)
-    made = Diverging(made.log_norm_bound, made.log_ridge, made.logit_step)
+    protector = OutputPerturbation.create(1.0, 0.1, 1.0)
+    protector = Diverging(protector.log_norm_bound, protector.log_ridge, protector.logit_step)
     with pytest.raises(RuntimeError, match="not finite"):
-        l2p.private_train(table(), made, BUDGET, ledger=ledger)
+        l2p.private_train(table(), protector, BUDGET, ledger=ledger)
     assert ledger.spent().amount > 0.99 * ledger.limit.amount

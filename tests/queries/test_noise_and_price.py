@@ -106,10 +106,10 @@ def test_host_noise_is_what_the_host_drew_bit_for_bit():
     with jax.enable_x64(True):
         drawn, rounded = (HostNoise([jnp.asarray(bits[0])], [Draw("gaussian", 64)]) for _ in range(2))
         rounded.grid = 2.0**-20
-        given = np.asarray(drawn.standard("gaussian", (64,)))
+        used = np.asarray(drawn.standard("gaussian", (64,)))
         added = np.asarray(rounded.add("gaussian", jnp.zeros(64, jnp.float64), jnp.float32(1.0)))
     drawn = bits[0].view(np.float64).ravel()
-    assert np.array_equal(given, drawn)
+    assert np.array_equal(used, drawn)
     assert 2.0**-23 < np.abs(added - drawn).max() <= 2.0**-21
     assert np.any(drawn != drawn.astype(np.float32))
 
@@ -140,13 +140,13 @@ def test_exact_sums_of_any_number_of_blocks_lose_no_unit():
 
 
 def test_noise_calls_are_independent_of_each_other_and_of_the_key():
-    noise, other = KeyNoise(jax.random.key(1)), KeyNoise(jax.random.key(2))
+    noise, different = KeyNoise(jax.random.key(1)), KeyNoise(jax.random.key(2))
     first, second, third = (
-        np.asarray(source.add("gaussian", jnp.zeros(DRAWS), f32(1.0))) for source in (noise, noise, other)
+        np.asarray(source.add("gaussian", jnp.zeros(DRAWS), f32(1.0))) for source in (noise, noise, different)
     )
-    for left, right in ((first, second), (first, third), (second, third)):
+    for a, b in ((first, second), (first, third), (second, third)):
         # Under the null the correlation is normal with deviation 1/sqrt(n); five of them.
-        assert abs(np.corrcoef(left, right)[0, 1]) < 5 / DRAWS**0.5
+        assert abs(np.corrcoef(a, b)[0, 1]) < 5 / DRAWS**0.5
     assert np.corrcoef(first, first)[0, 1] > 0.99
     two = Entropy(3).draw([Draw("gaussian", 1000), Draw("gaussian", 1000)], 2)
     assert len({part.tobytes() for draw in two for part in draw}) == 4
@@ -154,10 +154,10 @@ def test_noise_calls_are_independent_of_each_other_and_of_the_key():
 
 def test_operating_system_entropy_never_repeats_and_only_it_is_private():
     plan_ = [Draw("gaussian", 4)]
-    one, other = Entropy(), Entropy()
-    assert one.is_private
+    first_entropy, second_entropy = Entropy(), Entropy()
+    assert first_entropy.is_private
     assert not Entropy(0).is_private
-    assert not np.array_equal(one.draw(plan_, 1)[0], other.draw(plan_, 1)[0])
+    assert not np.array_equal(first_entropy.draw(plan_, 1)[0], second_entropy.draw(plan_, 1)[0])
     assert np.array_equal(Entropy(0).draw(plan_, 1)[0], Entropy(0).draw(plan_, 1)[0])
 
 
@@ -241,13 +241,13 @@ def test_minimizer_costs_infinity_finds_the_minimum_and_is_no_sum():
     for name in set(covering(FullBatch())) - set(of_fixed_noise()):
         assert float(Filter(name, BUDGET).price_list().price(query.event())) == math.inf
     rows = table(count=120)
-    found = np.asarray(jax.jit(lambda rows: query.add(query.empty(), rows))(rows), float)
-    assert np.array_equal(query.release(jnp.asarray(found), NoNoise(), Adjacency.ZERO_OUT), f32(found))
+    minimum = np.asarray(jax.jit(lambda rows: query.add(query.empty(), rows))(rows), float)
+    assert np.array_equal(query.release(jnp.asarray(minimum), NoNoise(), Adjacency.ZERO_OUT), f32(minimum))
     x, y, mask = as_float64(rows)
     lines = np.c_[x, np.full(len(x), INTERCEPT_COLUMN)]
-    mean_gradient = (mask * (special.expit(lines @ found) - y)) @ lines / mask.sum()
+    mean_gradient = (mask * (special.expit(lines @ minimum) - y)) @ lines / mask.sum()
     assert np.abs(mean_gradient).max() < 1e-5  # float32 Newton; the ridge of 1e-6 included
-    assert np.abs(found).max() > 0.1
+    assert np.abs(minimum).max() > 0.1
     assert not query.additive
     with pytest.raises(TypeError, match="not a sum"), jax.enable_x64(True):
         exact_sum(query, rows)

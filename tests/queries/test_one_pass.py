@@ -61,40 +61,42 @@ class Given(Noise):
 
 # ----------------------------------------------------------------------------------------------------------- guarantee
 @functools.partial(jax.jit, static_argnames=("adjacency", "answer"))
-def _true_mu(asked, one, other, adjacency, answer):
-    drawn = jnp.zeros((1 + asked.public.y.shape[0]) * asked.start.shape[0])
+def _true_mu(one_pass, table, neighbour, adjacency, answer):
+    drawn = jnp.zeros((1 + one_pass.public.y.shape[0]) * one_pass.start.shape[0])
 
     def end(noise, rows):
-        return answer(asked, rows, Given(noise), adjacency)
+        return answer(one_pass, rows, Given(noise), adjacency)
 
-    moved = end(drawn, one) - end(drawn, other)
+    moved = end(drawn, table) - end(drawn, neighbour)
     # Both runs make the same steps after the row in which they differ, so their covariances are the same.
-    spread = jax.jacobian(end)(drawn, other)
+    spread = jax.jacobian(end)(drawn, neighbour)
     return jnp.sqrt(moved @ jnp.linalg.solve(spread @ spread.T, moved))
 
 
-def true_mu(asked, one, other, adjacency, answer):
+def true_mu(one_pass, table, neighbour, adjacency, answer):
     """mu of the pass over two tables of one row, exact: without projection least squares is affine in the noise."""
     with jax.enable_x64(True):
-        one, other = (jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), rows) for rows in (one, other))
-        return float(_true_mu(asked, one, other, adjacency, answer))
+        table, neighbour = (
+            jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), rows) for rows in (table, neighbour)
+        )
+        return float(_true_mu(one_pass, table, neighbour, adjacency, answer))
 
 
-def honest(asked, rows, noise, adjacency):
-    return asked.answer(rows, noise, adjacency)
+def honest(one_pass, rows, noise, adjacency):
+    return one_pass.answer(rows, noise, adjacency)
 
 
-def last_step_without_noise(asked, rows, noise, adjacency):
-    size = asked.start.shape[0]
-    return asked.answer(rows, Given(noise.values.at[-size:].set(0.0)), adjacency)
+def last_step_without_noise(one_pass, rows, noise, adjacency):
+    size = one_pass.start.shape[0]
+    return one_pass.answer(rows, Given(noise.values.at[-size:].set(0.0)), adjacency)
 
 
-def amplified_twice(asked, rows, noise, adjacency):
-    return asked.answer(rows, Given(noise.values / math.sqrt(asked.num_last)), adjacency)
+def amplified_twice(one_pass, rows, noise, adjacency):
+    return one_pass.answer(rows, Given(noise.values / math.sqrt(one_pass.num_last)), adjacency)
 
 
-def sensitivity_of_zero_out(asked, rows, noise, adjacency):
-    return asked.answer(rows, Given(noise.values / adjacency.sensitivity_factor), adjacency)
+def sensitivity_of_zero_out(one_pass, rows, noise, adjacency):
+    return one_pass.answer(rows, Given(noise.values / adjacency.sensitivity_factor), adjacency)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,11 +114,11 @@ def worst_mu(adjacency, num_public, answer=honest):
         public = some_rows(num_public, index)
         if index % 2:
             public = public.replace(mask=jnp.zeros(num_public))
-        asked = query(Affine(), public, radius=1e3, rows=1, start=np.zeros(D + 1))
+        one_pass = query(Affine(), public, radius=1e3, rows=1, start=np.zeros(D + 1))
         x = 100 * random.random(D)
-        one = rows_of(x, [1.0])
+        table = rows_of(x, [1.0])
         others = [null] if adjacency is Adjacency.ZERO_OUT else [rows_of(-x, [1.0]), rows_of(x, [0.0])]
-        worst = max([worst, *(true_mu(asked, one, other, adjacency, answer) * NOISE for other in others)])
+        worst = max([worst, *(true_mu(one_pass, table, neighbour, adjacency, answer) * NOISE for neighbour in others)])
     return worst
 
 
@@ -147,59 +149,59 @@ def test_amplification_is_by_the_number_of_steps_after_a_row_and_none_without_pu
 MODELS = [Logistic(), HuberSVM(), Square()]
 
 
-def steps_of(asked, points, line, label, eta):
+def steps_of(one_pass, points, line, label, eta):
     """One step without noise from each of f64[k, p]."""
     line = np.append(line, INTERCEPT_COLUMN)
-    line = line * min(1.0, float(asked.norm_bound) / np.linalg.norm(line))
-    residual = np.asarray(asked.model.residual(jnp.asarray(points @ line), jnp.full(len(points), label)))
+    line = line * min(1.0, float(one_pass.norm_bound) / np.linalg.norm(line))
+    residual = np.asarray(one_pass.model.residual(jnp.asarray(points @ line), jnp.full(len(points), label)))
     return points - eta * residual[:, None] * line
 
 
-def widest(asked, eta):
+def widest(one_pass, eta):
     """(how much a step stretches a distance, how far one row moves a point over 2 eta L), the largest found."""
     random = np.random.default_rng(3)
     stretched, moved = 0.0, 0.0
     with jax.enable_x64(True):
         for _ in range(40):
             points = random.normal(size=(2, D + 1))
-            points *= float(asked.radius) * random.random() / np.linalg.norm(points, axis=1, keepdims=True)
+            points *= float(one_pass.radius) * random.random() / np.linalg.norm(points, axis=1, keepdims=True)
             points[1] = points[0] + (points[1] - points[0]) * 10 ** random.uniform(-3, 0)
             lines, labels = random.normal(size=(2, D)) * 10 ** random.uniform(-1, 2), random.integers(0, 2, 2)
-            ends = steps_of(asked, points, lines[0], labels[0], eta)
+            ends = steps_of(one_pass, points, lines[0], labels[0], eta)
             distance = np.linalg.norm(points[0] - points[1])
             stretched = max(stretched, np.linalg.norm(ends[0] - ends[1]) / distance)
-            others = steps_of(asked, points, lines[1], labels[1], eta)
-            most = 2 * eta * float(asked.lipschitz)
+            others = steps_of(one_pass, points, lines[1], labels[1], eta)
+            most = 2 * eta * float(one_pass.lipschitz)
             moved = max(moved, np.linalg.norm(ends - others, axis=1).max() / most)
     return stretched, moved
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_no_step_stretches_a_distance_and_no_row_moves_a_point_further_than_is_stated(model):
-    asked = query(model, step=2.0)
-    stretched, moved = widest(asked, float(asked.eta))
+    one_pass = query(model, step=2.0)
+    stretched, moved = widest(one_pass, float(one_pass.eta))
     assert stretched <= 1 + 1e-9
     assert 0.3 < moved <= 1
 
 
 def test_longer_steps_than_two_over_beta_would_stretch():
-    asked = query(Square(), step=2.0)
-    assert widest(asked, 1.3 * float(asked.eta))[0] > 1.05
+    one_pass = query(Square(), step=2.0)
+    assert widest(one_pass, 1.3 * float(one_pass.eta))[0] > 1.05
 
 
 # ------------------------------------------------------------------------------------------------------- order and end
-def naive_pass(asked, rows, noises, adjacency):
-    scale = float(asked.noise_multiplier) * float(asked.bound) * adjacency.sensitivity_factor
-    radius, eta = float(asked.radius), float(asked.eta)
+def naive_pass(one_pass, rows, noises, adjacency):
+    scale = float(one_pass.noise_multiplier) * float(one_pass.bound) * adjacency.sensitivity_factor
+    radius, eta = float(one_pass.radius), float(one_pass.eta)
 
     def inside(point):
         return point * min(1.0, radius / max(np.linalg.norm(point), 1e-30))
 
-    params, at = inside(np.asarray(asked.start, float)), 0
-    for part in (rows, asked.public):  # public rows last
+    params, at = inside(np.asarray(one_pass.start, float)), 0
+    for part in (rows, one_pass.public):  # public rows last
         for x, y, mask in zip(*(np.asarray(leaf, float) for leaf in (part.x, part.y, part.mask)), strict=True):
             line = np.append(x, INTERCEPT_COLUMN)
-            line *= min(1.0, float(asked.norm_bound) / np.linalg.norm(line))
+            line *= min(1.0, float(one_pass.norm_bound) / np.linalg.norm(line))
             gradient = mask * (special.expit(line @ params) - y) * line
             params = inside(params - eta * gradient + scale * noises[at])
             at += 1
@@ -209,27 +211,29 @@ def naive_pass(asked, rows, noises, adjacency):
 @pytest.mark.slow
 def test_it_goes_once_over_private_rows_in_their_order_and_then_over_public_ones():
     rows = some_rows(4).replace(mask=f32([1, 0, 1, 1]))
-    asked = query(Logistic(), step=1.9)
+    one_pass = query(Logistic(), step=1.9)
     noises = np.random.default_rng(1).normal(size=(7, D + 1))
-    given = Given(f32(noises))
-    found = asked.answer(rows, given, Adjacency.REPLACE_ONE)
-    expected = naive_pass(asked, rows, noises, Adjacency.REPLACE_ONE)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
-    swapped = asked.replace(public=jax.tree.map(lambda leaf: leaf[:3], rows))
-    first = jax.tree.map(lambda *parts: jnp.concatenate(parts), asked.public, jax.tree.map(lambda leaf: leaf[3:], rows))
-    assert np.abs(swapped.answer(first, given, Adjacency.REPLACE_ONE) - expected).max() > 1e-3
+    noise = Given(f32(noises))
+    params = one_pass.answer(rows, noise, Adjacency.REPLACE_ONE)
+    expected = naive_pass(one_pass, rows, noises, Adjacency.REPLACE_ONE)
+    np.testing.assert_allclose(params, expected, atol=2e-6)
+    swapped = one_pass.replace(public=jax.tree.map(lambda leaf: leaf[:3], rows))
+    first = jax.tree.map(
+        lambda *parts: jnp.concatenate(parts), one_pass.public, jax.tree.map(lambda leaf: leaf[3:], rows)
+    )
+    assert np.abs(swapped.answer(first, noise, Adjacency.REPLACE_ONE) - expected).max() > 1e-3
 
 
 def test_it_stays_in_its_ball():
-    asked = query(radius=0.4).replace(noise_multiplier=f32(50.0))
-    ends = [asked.answer(some_rows(4), KeyNoise(jax.random.key(seed)), Adjacency.ZERO_OUT) for seed in range(5)]
+    one_pass = query(radius=0.4).replace(noise_multiplier=f32(50.0))
+    ends = [one_pass.answer(some_rows(4), KeyNoise(jax.random.key(seed)), Adjacency.ZERO_OUT) for seed in range(5)]
     assert np.linalg.norm(ends, axis=1) == pytest.approx(0.4, rel=1e-4)
 
 
 # ------------------------------------------------------------------------------------------------------------ protector
 @pytest.mark.slow
 def test_noise_of_least_squares_is_for_rows_as_long_as_public_ones():
-    """And not for the longest row in [0, 1]^d: on 123 features of rows of length 1 that is 70 times as much."""
+    """Noise for the longest row in [0, 1]^d would be 70 times as much on 123 features of rows of length 1."""
     pnsgd = HAND_DESIGNED["pnsgd"](Budget(1.0, 1e-6), "square", 100)
     setup = Setup.create(Square(), Adjacency.REPLACE_ONE, Filter("gdp", Budget(1.0, 1e-6)).price_list(), 100)
     ends = []

@@ -38,12 +38,12 @@ def query(plan, loss=Logistic(), start=(0.0, 0.0, 0.0), noise=1.0, **fields):  #
 
 
 # -------------------------------------------------------------------------------------------------------- the result
-def naive(asked, rows, order):
-    """In float64, one row after the other; a missing line is a null row."""
-    plan, loss = asked.plan, asked.loss
+def naive(descent, rows, order):
+    """Result in float64, one row after the other; a missing line is a null row."""
+    plan, loss = descent.plan, descent.loss
     lines = np.c_[np.asarray(rows.x, float), np.full(len(rows.y), INTERCEPT_COLUMN)]
-    lines = lines * np.minimum(1, asked.norm_bound / np.linalg.norm(lines, axis=1))[:, None]
-    classes = asked.num_classes
+    lines = lines * np.minimum(1, descent.norm_bound / np.linalg.norm(lines, axis=1))[:, None]
+    classes = descent.num_classes
 
     def slope(w, row):
         if not 0 <= row < len(lines) or not rows.mask[row]:
@@ -54,13 +54,13 @@ def naive(asked, rows, order):
             total[:, k] = float(loss.residual(lines[row] @ w[:, k], y)) * lines[row]
         return total
 
-    w = np.array(asked.start, float).reshape(-1, classes)
+    w = np.array(descent.start, float).reshape(-1, classes)
     average, t = np.zeros_like(w), 0
-    for one in np.asarray(order):
+    for permutation in np.asarray(order):
         snapshot = w
-        mean = sum(slope(snapshot, row) for row in range(len(lines))) / plan.num_rows if asked.snapshots else 0.0
-        for batch in one.reshape(-1, plan.batch_size):
-            total = sum(slope(w, row) - (slope(snapshot, row) if asked.snapshots else 0) for row in batch)
+        mean = sum(slope(snapshot, row) for row in range(len(lines))) / plan.num_rows if descent.snapshots else 0.0
+        for batch in permutation.reshape(-1, plan.batch_size):
+            total = sum(slope(w, row) - (slope(snapshot, row) if descent.snapshots else 0) for row in batch)
             w = w - plan.step_sizes[t] * (total / plan.batch_size + mean + plan.ridge * w)
             w = w * np.minimum(1, plan.radius / np.maximum(np.linalg.norm(w, axis=0), 1e-9))
             average, t = average + plan.weights[t] * w, t + 1
@@ -79,16 +79,16 @@ RESULTS = {
 @pytest.mark.slow(but=["snapshots"])
 @pytest.mark.parametrize("name", RESULTS)
 def test_the_result_is_that_of_naive_loops(name):
-    asked, random = RESULTS[name], np.random.default_rng(0)
-    labels = random.integers(3 if asked.num_classes == 3 else 2, size=6)
+    descent, random = RESULTS[name], np.random.default_rng(0)
+    labels = random.integers(3 if descent.num_classes == 3 else 2, size=6)
     # Six lines of a table declared as seven, and one of them is null.
     rows = Rows(2 * random.random((6, D)), labels.astype(float), np.arange(6) != 4)
     drawn = np.array([random.permutation(7) for _ in range(2)])
-    order = np.pad(drawn, ((0, 0), (0, asked.plan.steps_per_pass * asked.plan.batch_size - 7)), constant_values=-1)
+    order = np.pad(drawn, ((0, 0), (0, descent.plan.steps_per_pass * descent.plan.batch_size - 7)), constant_values=-1)
     with jax.enable_x64(True):
-        found = asked.result(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), rows), jnp.asarray(order))
-    np.testing.assert_allclose(found, naive(asked, rows, order), rtol=1e-6, atol=1e-7)
-    assert np.abs(found).max() > 0.1
+        result = descent.result(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), rows), jnp.asarray(order))
+    np.testing.assert_allclose(result, naive(descent, rows, order), rtol=1e-6, atol=1e-7)
+    assert np.abs(result).max() > 0.1
 
 
 # ------------------------------------------------------------------------------------------------------- sensitivity
@@ -112,12 +112,12 @@ def tables(adjacency):
 
 
 @jax.jit
-def arrive(asked, stacked, order):
-    def one(rows):
+def arrive(descent, stacked, order):
+    def arrival(rows):
         rows = null_invalid(rows)
-        return asked.result(Rows(*(leaf.astype(jnp.float64) for leaf in (rows.x, rows.y, rows.mask))), order)
+        return descent.result(Rows(*(leaf.astype(jnp.float64) for leaf in (rows.x, rows.y, rows.mask))), order)
 
-    return jax.vmap(jax.vmap(one))(stacked)
+    return jax.vmap(jax.vmap(arrival))(stacked)
 
 
 #: Plans, and the share of the bound that some replaced row must reach; above a half, a replaced row that counts once is
@@ -135,19 +135,19 @@ SOLVES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOLVES)
 def test_no_neighbour_arrives_further_away_than_is_stated(name):
-    asked, least = SOLVES[name]
+    descent, least = SOLVES[name]
     random, furthest = np.random.default_rng(2), 0.0
     # From far away, where residuals are near 1, the bound is nearly reached.
-    starts = [random.normal(size=asked.start.shape) * size for size in (0.0, 3.0, 9.0)]
+    starts = [random.normal(size=descent.start.shape) * size for size in (0.0, 3.0, 9.0)]
     with jax.enable_x64(True):
         for start in starts:
-            asked = asked.replace(start=f32(start))
-            order = orders(asked.plan, KeyNoise(jax.random.key(int(random.integers(99)))))
+            descent = descent.replace(start=f32(start))
+            order = orders(descent.plan, KeyNoise(jax.random.key(int(random.integers(99)))))
             for adjacency in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE):
-                found = np.asarray(arrive(asked, tables(adjacency), order))
-                assert found.dtype == np.float64
-                limit = float(asked.bound) * adjacency.sensitivity_factor
-                moved = np.linalg.norm(found[:, 1:] - found[:, :1], axis=-1).max()
+                ends = np.asarray(arrive(descent, tables(adjacency), order))
+                assert ends.dtype == np.float64
+                limit = float(descent.bound) * adjacency.sensitivity_factor
+                moved = np.linalg.norm(ends[:, 1:] - ends[:, :1], axis=-1).max()
                 assert moved <= limit
                 if adjacency is Adjacency.REPLACE_ONE:
                     furthest = max(furthest, moved / limit)
@@ -157,9 +157,9 @@ def test_no_neighbour_arrives_further_away_than_is_stated(name):
 def test_the_bound_is_that_of_the_plan_for_each_noise():
     plan = Passes(N, 0.25, 3, step_size=0.5)
     for mechanism, problems in (("gaussian", math.sqrt(3)), ("gamma", 3.0)):
-        asked = query(plan, start=np.zeros(9), num_classes=3, mechanism=mechanism, norm_bound=0.5)
-        assert 0.5 * plan.sensitivity() * problems <= float(asked.bound)
-        assert float(asked.bound) == pytest.approx(0.5 * plan.sensitivity() * problems, rel=1e-4)
+        descent = query(plan, start=np.zeros(9), num_classes=3, mechanism=mechanism, norm_bound=0.5)
+        assert 0.5 * plan.sensitivity() * problems <= float(descent.bound)
+        assert float(descent.bound) == pytest.approx(0.5 * plan.sensitivity() * problems, rel=1e-4)
     noisy = NoisyPasses(Logistic(), plan, f32(np.zeros(9)), f32(1.0), 3, 0.5, "gamma")
     assert float(noisy.bound) == pytest.approx(0.5 * 3 * 3, rel=1e-4)
     assert float(noisy.replace(mechanism="gaussian").bound) == pytest.approx(0.5 * 3, rel=1e-4)
@@ -174,9 +174,9 @@ def test_rounding_is_counted_where_runs_are_long():
 def test_pure_noise_covers_the_rounding_of_every_problem():
     """Each of K results is rounded to the grid, and for `gamma` the lengths of that add up."""
     classes, plan = 1000, Passes(10_000, 0.25, 1, 50)
-    asked = query(plan, start=np.zeros(3 * classes), num_classes=classes, mechanism="gamma")
-    rounded = math.sqrt(3) * float(asked.bound) / GRID_STEPS
-    assert float(asked.bound) >= classes * (plan.sensitivity() + rounded)
+    descent = query(plan, start=np.zeros(3 * classes), num_classes=classes, mechanism="gamma")
+    rounded = math.sqrt(3) * float(descent.bound) / GRID_STEPS
+    assert float(descent.bound) >= classes * (plan.sensitivity() + rounded)
 
 
 # ------------------------------------------------------------------------------------------------------------- noise
@@ -215,20 +215,20 @@ def test_gamma_noise_has_lengths_of_the_gamma_law_and_uniform_directions(source)
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 def test_each_problem_gets_gamma_noise_for_its_share_of_epsilon_and_a_release_lies_on_the_grid(adjacency):
     classes, size = 4_000, 3
-    asked = query(Passes(N, 0.25), start=np.zeros(classes * size), num_classes=classes, mechanism="gamma", noise=0.5)
-    one = query(Passes(N, 0.25), mechanism="gamma")
+    descent = query(Passes(N, 0.25), start=np.zeros(classes * size), num_classes=classes, mechanism="gamma", noise=0.5)
+    single = query(Passes(N, 0.25), mechanism="gamma")
 
     def release(noise):
-        return asked.release(asked.empty(), noise, adjacency)
+        return descent.release(descent.empty(), noise, adjacency)
 
     with jax.enable_x64(True):
         noise = host(release)
-        noise.grid = float(asked.bound) / 2**20
+        noise.grid = float(descent.bound) / 2**20
         answer = np.asarray(release(noise))
         steps = answer / noise.grid
     assert np.array_equal(steps, np.rint(steps))
     # epsilon = 1 / 0.5 for all: 2 / K each, where one problem moves by the bound of one.
-    scale = float(one.bound) * adjacency.sensitivity_factor * classes / 2
+    scale = float(single.bound) * adjacency.sensitivity_factor * classes / 2
     lengths = np.linalg.norm(answer.reshape(size, classes), axis=0) / scale
     assert stats.kstest(lengths, stats.gamma(size).cdf).pvalue > 1e-6
     assert stats.kstest(lengths / 1.1, stats.gamma(size).cdf).pvalue < 1e-6
@@ -239,15 +239,15 @@ def test_each_problem_gets_gamma_noise_for_its_share_of_epsilon_and_a_release_li
 def test_the_noise_of_every_step_is_that_of_its_sum_and_pass(mechanism):
     """On null rows the last iterate is the steps' noise alone: -sum of eta_t noise_t / b."""
     plan, size = Passes(40, 0.25, 4, 10, "inverse_root", step_size=1.0), 5_000
-    asked = NoisyPasses(Logistic(), plan, f32(np.zeros(size)), f32(0.7), 1, 0.5, mechanism)
+    noisy = NoisyPasses(Logistic(), plan, f32(np.zeros(size)), f32(0.7), 1, 0.5, mechanism)
     rows = Rows(jnp.zeros((40, size - 1)), jnp.zeros(40), jnp.zeros(40))
-    found = np.asarray(asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.REPLACE_ONE), float)
+    answer = np.asarray(noisy.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.REPLACE_ONE), float)
     # Replacing a row moves one sum of each pass by 2 * 0.5: k passes by sqrt(k) or k times that.
     scale = 0.7 * (2 if mechanism == "gaussian" else 4) / 10
     variance = scale**2 * (plan.step_sizes**2).sum()
     if mechanism == "gamma":  # E length^2 / size = size + 1
         variance *= size + 1
-    total = (found**2).sum() / variance
+    total = (answer**2).sum() / variance
     assert abs(total / size - 1) < (0.1 if mechanism == "gaussian" else 0.12)
     assert not 0.8 < total / size / 4 < 1.25
 
@@ -263,9 +263,9 @@ def test_sampled_noise_pays_for_all_steps_and_published_noise_does_not():
         assert spent <= epsilon
         assert spent > 0.999 * epsilon or on_batch > 0.999
     # As published, with one gradient's bound for a replaced row: less than half of the sound noise.
-    asked = SampledPasses(Logistic(), Passes(N, 0.25), f32(np.zeros(3)), f32(math.log(1e-6)), f32(1.0), in_ball=False)
-    ratio = float(noise_ratio(f32(1.0), f32(math.log(1e-6)), asked.plan.num_steps, 1 / N))
-    assert float(asked.noise_scale()) >= 2 * 1.0 * ratio
+    sampled = SampledPasses(Logistic(), Passes(N, 0.25), f32(np.zeros(3)), f32(math.log(1e-6)), f32(1.0), in_ball=False)
+    ratio = float(noise_ratio(f32(1.0), f32(math.log(1e-6)), sampled.plan.num_steps, 1 / N))
+    assert float(sampled.noise_scale()) >= 2 * 1.0 * ratio
 
 
 @pytest.mark.slow
@@ -286,15 +286,15 @@ def test_rows_are_drawn_uniformly_and_afresh():
 @pytest.mark.slow
 def test_passes_are_permuted_as_the_plan_says_and_each_run_anew():
     plan = Passes(50, 0.25, 4, 20)
-    for fresh, (one, other) in {
+    for fresh, (first, second) in {
         True: [orders(plan, KeyNoise(jax.random.key(seed))) for seed in (0, 1)],
         False: [orders(dataclasses.replace(plan, order="same"), KeyNoise(jax.random.key(seed))) for seed in (0, 1)],
     }.items():
-        assert one.shape == (4, 60)
-        assert not np.array_equal(one, other)
-        assert np.array_equal(np.sort(one[:, :50], 1), np.tile(np.arange(50), (4, 1)))
-        assert (np.asarray(one[:, 50:]) == -1).all()
-        assert len(np.unique(np.asarray(one), axis=0)) == (4 if fresh else 1)
+        assert first.shape == (4, 60)
+        assert not np.array_equal(first, second)
+        assert np.array_equal(np.sort(first[:, :50], 1), np.tile(np.arange(50), (4, 1)))
+        assert (np.asarray(first[:, 50:]) == -1).all()
+        assert len(np.unique(np.asarray(first), axis=0)) == (4 if fresh else 1)
 
 
 # ---------------------------------------------------------------------------------------------------------- releases
@@ -309,23 +309,23 @@ def table(num_rows=400, classes=2, seed=0):
 @pytest.mark.slow
 def test_a_pure_release_takes_the_whole_of_epsilon_and_no_two_are_alike():
     rows = table(60)
-    one, other = (l2p.private_train(rows, "bolt_on", BUDGET, accountant="basic") for _ in range(2))
-    assert (one.card.accountant, one.card.epsilon_certified, len(one.trace)) == ("basic", 1.0, 1)
-    assert one.trace[0].mechanism == "gamma"
-    assert 1.0 <= one.trace[0].noise_multiplier <= 1 + 1e-5
+    first, second = (l2p.private_train(rows, "bolt_on", BUDGET, accountant="basic") for _ in range(2))
+    assert (first.card.accountant, first.card.epsilon_certified, len(first.trace)) == ("basic", 1.0, 1)
+    assert first.trace[0].mechanism == "gamma"
+    assert 1.0 <= first.trace[0].noise_multiplier <= 1 + 1e-5
     # Public code seeds both of its draws with 1.
-    assert np.abs(np.asarray(one.params) - np.asarray(other.params)).min() > 0
+    assert np.abs(np.asarray(first.params) - np.asarray(second.params)).min() > 0
 
 
 @pytest.mark.slow
 def test_classes_against_the_rest_of_projected_rows_are_learned():
     rows, model = table(classes=3), find_model("softmax:3")
-    made = BoltOn(400, 5, 10, "strongly_convex", ridge=0.01, radius=100.0, projected_features=2, averaged=0.5)
-    found = l2p.private_train(rows, made, dataclasses.replace(NULLED, epsilon=1e4), model="softmax:3")
-    right = np.mean(np.asarray(model.predict(found.params, jnp.asarray(rows.x))) == rows.y)
+    protector = BoltOn(400, 5, 10, "strongly_convex", ridge=0.01, radius=100.0, projected_features=2, averaged=0.5)
+    result = l2p.private_train(rows, protector, dataclasses.replace(NULLED, epsilon=1e4), model="softmax:3")
+    right = np.mean(np.asarray(model.predict(result.params, jnp.asarray(rows.x))) == rows.y)
     assert right > 0.5
     # In the span of two fixed directions, for every class.
-    assert np.linalg.matrix_rank(np.asarray(found.params).reshape(4, 3)[:3], tol=1e-3) <= 2
+    assert np.linalg.matrix_rank(np.asarray(result.params).reshape(4, 3)[:3], tol=1e-3) <= 2
 
 
 @pytest.mark.slow
@@ -361,12 +361,12 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_settings_that_no_proof_covers_release_nothing(name):
     try:
-        found = l2p.private_train(table(60), BAD[name], NULLED)
+        result = l2p.private_train(table(60), BAD[name], NULLED)
     except InputError as error:
         assert str(error).endswith(".")  # noqa: PT017
     else:
-        assert not found.trace
-        assert not np.any(found.params)
+        assert not result.trace
+        assert not np.any(result.params)
 
 
 def test_hard_hinges_and_regressions_are_refused():
@@ -380,8 +380,8 @@ def test_with_a_huge_budget_the_methods_find_the_minimum():
     rows = table(200)
     lines = np.c_[rows.x, np.full(200, INTERCEPT_COLUMN)]
     lines = lines * np.minimum(1, 1 / np.linalg.norm(lines, axis=1))[:, None]
-    made = BoltOn(200, 40, 10, "strongly_convex", ridge=0.02, radius=50.0, averaged=0.5)
-    found = np.asarray(l2p.private_train(rows, made, dataclasses.replace(NULLED, epsilon=1e6)).params, float)
-    slope = (special.expit(lines @ found) - rows.y) @ lines / 200 + 0.02 * found
+    protector = BoltOn(200, 40, 10, "strongly_convex", ridge=0.02, radius=50.0, averaged=0.5)
+    params = np.asarray(l2p.private_train(rows, protector, dataclasses.replace(NULLED, epsilon=1e6)).params, float)
+    slope = (special.expit(lines @ params) - rows.y) @ lines / 200 + 0.02 * params
     assert np.abs(slope).max() < 5e-3
-    assert np.abs(found).max() > 1
+    assert np.abs(params).max() > 1

@@ -79,11 +79,11 @@ def test_the_noise_that_answers_reveal_is_gaussian_of_the_calibrated_scale(model
     """The minimiser and the noise determine each other: the noise is the negative gradient without it."""
     if model.name == "svm" and (published or adjacency is Adjacency.ADD_REMOVE):
         pytest.skip("one combination of the other loss is enough")
-    asked, rows, count = query(model, published=published), jax.tree.map(jnp.asarray, table()), 1500
-    answer = jax.jit(jax.vmap(lambda key: asked.answer(rows, KeyNoise(key), adjacency)))
+    perturbed, rows, count = query(model, published=published), jax.tree.map(jnp.asarray, table()), 1500
+    answer = jax.jit(jax.vmap(lambda key: perturbed.answer(rows, KeyNoise(key), adjacency)))
     params = np.asarray(answer(jax.random.split(jax.random.key(1), count)), float)
-    made = asked.calibrate(adjacency)
-    noise = slope(model, table(), 0.8, params, float(made.convexity)) / float(made.noise_scale)
+    calibration = perturbed.calibrate(adjacency)
+    noise = slope(model, table(), 0.8, params, float(calibration.convexity)) / float(calibration.noise_scale)
     total, size = (noise**2).sum(), noise.size
     p_value = lambda total: 2 * min(stats.chi2.cdf(total, size), stats.chi2.sf(total, size))  # noqa: E731
     assert p_value(total) > 1e-6
@@ -100,7 +100,7 @@ def test_the_gradient_at_the_minimiser_is_rounding_error(model, convexity, scale
     rows = table()
     linear = scale * np.random.default_rng(0).normal(size=D + 1)
     with jax.enable_x64(True):
-        made = Objective(
+        objective = Objective(
             model,
             jnp.asarray(lines_of(rows, 0.8)),
             jnp.asarray(rows.y, jnp.float64),
@@ -108,7 +108,7 @@ def test_the_gradient_at_the_minimiser_is_rounding_error(model, convexity, scale
             jnp.asarray(convexity),
             jnp.asarray(linear),
         )
-        params, norm = jax.jit(minimize)(made, jnp.zeros(D + 1), 1e-10 * (600 + scale))
+        params, norm = jax.jit(minimize)(objective, jnp.zeros(D + 1), 1e-10 * (600 + scale))
     params = np.asarray(params)
     assert params.dtype == np.float64
     assert np.linalg.norm(slope(model, rows, 0.8, params, convexity) + linear) < 2e-10 * (600 + scale)
@@ -122,18 +122,18 @@ def test_the_answer_does_not_tell_where_the_search_ended(seed):
     with jax.enable_x64(True):
         parts = jnp.asarray(lines_of(table(), 0.8)), jnp.asarray(table().y, jnp.float64), jnp.ones(600)
         linear = jnp.asarray(30.0 * np.random.default_rng(seed).normal(size=D + 1))
-        made = Objective(Logistic(), *parts, jnp.asarray(0.05), linear)
-        found = [np.asarray(minimize(made, jnp.zeros(D + 1), tolerance)[0]) for tolerance in (30 * 2.0**-24, 1e-12)]
-    residual = slope(Logistic(), table(), 0.8, found[0], 0.05) + np.asarray(linear)
+        objective = Objective(Logistic(), *parts, jnp.asarray(0.05), linear)
+        ends = [np.asarray(minimize(objective, jnp.zeros(D + 1), tolerance)[0]) for tolerance in (30 * 2.0**-24, 1e-12)]
+    residual = slope(Logistic(), table(), 0.8, ends[0], 0.05) + np.asarray(linear)
     assert np.linalg.norm(residual) < 1e-13 * 630  # rounding error of a sum of 600 gradients
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-11)
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-11)
 
 
 @pytest.mark.slow
 def test_with_a_huge_budget_it_is_the_minimiser_of_the_ridge_objective():
     rows, ridge, norm = table(), 0.02, 0.8
     protector = ObjectivePerturbation(jnp.log(f32([norm])), jnp.log(f32([ridge])), f32([0.0]))
-    found = l2p.private_train(rows, protector, Budget(1e6, 1e-4)).params
+    params = l2p.private_train(rows, protector, Budget(1e6, 1e-4)).params
     lines, labels = lines_of(rows, norm), np.asarray(rows.y, float)
 
     def loss(params):
@@ -141,10 +141,10 @@ def test_with_a_huge_budget_it_is_the_minimiser_of_the_ridge_objective():
         return (np.logaddexp(0, margins) - labels * margins).mean() + ridge / 2 * params @ params
 
     expected = optimize.minimize(loss, np.zeros(D + 1), tol=1e-12).x
-    np.testing.assert_allclose(found, expected, atol=2e-3)
+    np.testing.assert_allclose(params, expected, atol=2e-3)
     assert np.abs(expected).max() > 0.5
     # Raw rows and shrunk ones are classified alike.
-    assert np.array_equal(Logistic().predict(found, jnp.asarray(rows.x)), lines @ np.asarray(found) > 0)
+    assert np.array_equal(Logistic().predict(params, jnp.asarray(rows.x)), lines @ np.asarray(params) > 0)
 
 
 def test_every_coordinate_is_regularised_and_the_ridge_counts_towards_what_privacy_asks_for():
@@ -167,10 +167,10 @@ def test_a_search_that_did_not_converge_is_not_answered(monkeypatch):
     from l2p.queries import newton
 
     rows = jax.tree.map(jnp.asarray, table())
-    asked = query()
-    assert np.isfinite(asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
+    perturbed = query()
+    assert np.isfinite(perturbed.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
     monkeypatch.setattr(newton, "_MAX_ITERATIONS", 1)
-    assert np.isnan(asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
+    assert np.isnan(perturbed.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
 
 
 @pytest.mark.slow
@@ -178,8 +178,8 @@ def test_settings_have_finite_meta_gradients_that_are_differences():
     rows = jax.tree.map(jnp.asarray, table(60))
 
     def loss(logs):
-        asked = query(norm=jnp.exp(logs[0]), ridge=jnp.exp(logs[1]), rows=60, share=jax.nn.sigmoid(logs[2]))
-        params = asked.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)
+        perturbed = query(norm=jnp.exp(logs[0]), ridge=jnp.exp(logs[1]), rows=60, share=jax.nn.sigmoid(logs[2]))
+        params = perturbed.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)
         return jax.vmap(Logistic().loss, (None, 0, 0))(params, rows.x, rows.y).mean()
 
     value_and_grad, size = jax.jit(jax.value_and_grad(loss)), 1e-2
@@ -200,14 +200,14 @@ def test_a_release_is_certified_at_its_target_by_accountant_basic(method, tmp_pa
     ledger = Ledger.create(
         tmp_path / "ward.ledger", "ward", Budget(2.0, 1e-5), "basic", limit_of("basic", Budget(2.0, 1e-5))
     )
-    found = l2p.private_train(table(), method, BUDGET, ledger=ledger)
-    card = found.card
+    result = l2p.private_train(table(), method, BUDGET, ledger=ledger)
+    card = result.card
     assert (card.accountant, card.epsilon_certified, card.order) == ("basic", 1.0, None)
-    assert (found.steps, found.stop_reason, len(found.trace)) == (1, "max_steps", 1)
-    assert found.trace[0].mechanism == "objective"
-    assert found.trace[0].clip_norm == pytest.approx(1.0)
+    assert (result.steps, result.stop_reason, len(result.trace)) == (1, "max_steps", 1)
+    assert result.trace[0].mechanism == "objective"
+    assert result.trace[0].clip_norm == pytest.approx(1.0)
     assert ledger.spent() == Cost(1.0, 1e-6)
-    found.save(tmp_path / "out", ["a", "b", "c"], dict.fromkeys("abc", (0.0, 1.0)), None, "y")
+    result.save(tmp_path / "out", ["a", "b", "c"], dict.fromkeys("abc", (0.0, 1.0)), None, "y")
     path = str(tmp_path / "out" / "card.json")
     assert main(["account", "--card", path, "--table"]) == 0
     assert "the card holds" in capsys.readouterr().out
@@ -265,7 +265,7 @@ def test_what_it_cannot_be_run_with_is_refused_before_anything_is_reserved(tmp_p
         l2p.private_train(rows, "noisygd", BUDGET, accountant="basic")
     with pytest.raises(InputError, match="cannot price mechanism"):
         admit("agd", BUDGET, MODELS["logistic"], accountant="basic")
-    made = dataclasses.replace(HAND_DESIGNED["objpert"](BUDGET), log_norm_bound=f32([math.inf]))
+    protector = dataclasses.replace(HAND_DESIGNED["objpert"](BUDGET), log_norm_bound=f32([math.inf]))
     with pytest.raises(InputError, match="positive and finite"):
-        admit(made, BUDGET, MODELS["logistic"])
+        admit(protector, BUDGET, MODELS["logistic"])
     assert ledger.entries() == []

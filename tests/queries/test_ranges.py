@@ -173,15 +173,15 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
 
 def rows_of(kind):
     """(query, field, value) of every row of the table of this kind."""
-    found = [
+    cases = [
         pytest.param(query, field, value, id=f"{type(query).__name__}-{field}-{index}")
         for query, fields in RANGES
         for field, row in fields.items()
         if isinstance(row, kind)
         for index, value in enumerate(row.values)
     ]
-    assert found
-    return found
+    assert cases
+    return cases
 
 
 def moved(query, field, value):
@@ -190,13 +190,13 @@ def moved(query, field, value):
 
 @jax.jit
 def answered_at_all(query):
-    """Whether the oracle grants it, what it charges, and the answer, which is 1 if granted."""
+    """True if the oracle grants it, the charge, and the answer, which is 1 if granted."""
     name = {"objective": "basic", "gaussian": "gdp"}.get(query.event().mechanism, "rdp")
     setup = Setup.create(MODEL, BUDGET.adjacency, Filter(name, BUDGET).price_list(), N)
     spending = Spending(f32(0), f32(1e6))  # room for all that has a price
-    asked = Oracle(reader_of(table(pad=0)), setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
-    answer = asked.ask(query)
-    return asked.records[0].granted, asked.spending.spent, answer
+    oracle = Oracle(reader_of(table(pad=0)), setup, spending, KeyNoise(jax.random.key(0)), jnp.zeros((), int))
+    answer = oracle.ask(query)
+    return oracle.records[0].granted, oracle.spending.spent, answer
 
 
 @pytest.fixture
@@ -244,9 +244,9 @@ def test_a_field_outside_the_range_of_its_proof_has_no_bound_and_is_refused_at_n
 @pytest.mark.parametrize("query", [descent, perturbed, approximate, one_pass], ids=lambda query: query.name)
 def test_a_solve_is_refused_for_a_table_of_more_rows_than_its_proof_divides_by(door, query):
     for count, allowed in ((N, True), (N - 1, False)):
-        one = query.minimum if query is approximate else query
-        asked = one.replace(num_rows=f32(count))
-        granted, spent, _ = door(query.replace(minimum=asked) if query is approximate else asked)
+        inner = query.minimum if query is approximate else query
+        sized = inner.replace(num_rows=f32(count))
+        granted, spent, _ = door(query.replace(minimum=sized) if query is approximate else sized)
         assert (bool(granted), float(spent) > 0) == (allowed, allowed)
 
 
@@ -259,7 +259,7 @@ def test_noise_that_is_none_is_refused_at_no_charge(door, query, noise):
 
 @pytest.mark.parametrize(("query", "field", "value"), rows_of(Raises))
 def test_a_static_field_that_means_nothing_raises_before_anything_runs(query, field, value):
-    row = dict(next(fields for other, fields in RANGES if other is query))[field]
+    row = dict(next(fields for kind, fields in RANGES if kind is query))[field]
 
     def ask(rows):
         setup = Setup.create(MODEL, BUDGET.adjacency, Filter("rdp", BUDGET).price_list(), N)

@@ -95,8 +95,8 @@ def test_gumbel_minimum_has_the_bounded_range_that_its_price_rests_on(size):
     vertices = [*random.integers(0, 2, (50, size)).astype(float), *random.random((50, size)), np.eye(size)[0]]
     worst = {1: 0.0, 2: 0.0}
     for sides in worst:  # one row more: scores rise; one row replaced: some rise and some fall
-        for vertex, other in itertools.pairwise(vertices):
-            moved = CLIP * (vertex - (sides - 1) * other)
+        for vertex, next_vertex in itertools.pairwise(vertices):
+            moved = CLIP * (vertex - (sides - 1) * next_vertex)
             before, after = (special.log_softmax(-table_ / NOISE / CLIP) for table_ in (scores, scores + moved))
             worst[sides] = max(worst[sides], np.ptp(after - before))
     assert 0.99 * epsilon < worst[1] <= epsilon * (1 + 1e-9)

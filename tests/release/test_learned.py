@@ -1,4 +1,4 @@
-"""What a run learned is said: nothing where nothing was answered, and otherwise what its answers show."""
+"""The card's sentence on what a run learned: none without answers, and otherwise what its answers show."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def coins(seed):
     )
 
 
-def said(rows, protector, epsilon, seed):
+def sentence(rows, protector, epsilon, seed):
     return private_train(rows, protector, Budget(epsilon, 1e-5), key=jax.random.key(seed)).learned
 
 
@@ -44,15 +44,15 @@ BATCHES = pytest.param("dpsgd", 8.0, marks=pytest.mark.slow)  # compiles for 16 
     ("protector", "epsilon"), [("noisygd", 0.1), ("noisygd", 8.0), ("auto_clip", 0.1), ("auto_clip", 8.0), BATCHES]
 )
 def test_coins_are_not_taken_for_something_learned(protector, epsilon):
-    """Also where the budget is so large that the chance in the rows is far above the noise."""
-    sentences = [said(coins(seed), protector, epsilon, seed) for seed in range(10)]
+    """The budgets include one so large that the chance in the rows is far above the noise."""
+    sentences = [sentence(coins(seed), protector, epsilon, seed) for seed in range(10)]
     assert sentences.count(learned.NOISE) >= 9
 
 
 @pytest.mark.parametrize(("protector", "epsilon"), [("noisygd", 2.0), ("auto_clip", 2.0)])
 def test_a_clear_table_is_told_from_noise_and_only_with_enough_budget(protector, epsilon):
-    assert [said(CLEAR, protector, epsilon, seed) for seed in range(5)].count(learned.SIGNAL) == 5
-    assert [said(CLEAR, protector, 0.002, seed) for seed in range(5)].count(learned.NOISE) == 5
+    assert [sentence(CLEAR, protector, epsilon, seed) for seed in range(5)].count(learned.SIGNAL) == 5
+    assert [sentence(CLEAR, protector, 0.002, seed) for seed in range(5)].count(learned.NOISE) == 5
 
 
 def test_a_release_says_it_on_its_card_and_its_result():

@@ -71,9 +71,9 @@ def test_a_number_lies_within_the_edges_of_its_bin_and_of_no_other(value):
     held = math.copysign(size, value) if value else 0.0
     assert low <= held <= high
     inside = [
-        one
-        for one in range(bins.COUNT)
-        if bins.edges(one)[0] < held <= bins.edges(one)[1] or bins.edges(one)[0] <= held < bins.edges(one)[1]
+        place
+        for place in range(bins.COUNT)
+        if bins.edges(place)[0] < held <= bins.edges(place)[1] or bins.edges(place)[0] <= held < bins.edges(place)[1]
     ]
     assert place in inside or value == 0
     assert bins.places(np.array([value, 3.0, np.nan]))[0] == place  # whoever stands beside it
@@ -83,8 +83,8 @@ def test_edges_are_in_order_and_meet():
     edges = [bins.edges(place) for place in range(bins.COUNT)]
     assert len(edges) == bins.COUNT < SCALE
     assert all(low <= high for low, high in edges)
-    for one, other in itertools.pairwise(edges):
-        assert one[1] == other[0] or bins.edges(bins.ZERO) in (one, other)
+    for lower, upper in itertools.pairwise(edges):
+        assert lower[1] == upper[0] or bins.edges(bins.ZERO) in (lower, upper)
 
 
 # ----------------------------------------------------------------------------------------------------------- counts
@@ -97,7 +97,7 @@ _exact = jax.jit(exact_sum)
 
 
 def counted(read):
-    """As a release counts, among null rows so that all tables here are of one shape."""
+    """Counts of a release, among null rows so that all tables here are of one shape."""
     rows = read.binned(SCALE)
     padded = [
         np.pad(part, [(0, 600 - len(rows.y))] + [(0, 0)] * (part.ndim - 1)) for part in (rows.x, rows.y, rows.mask)
@@ -110,13 +110,13 @@ def counted(read):
 def test_counts_are_those_of_the_cells_that_are_numbers_in_rows_that_count():
     data = raw()
     data["y"] = np.where(np.arange(600) < 50, 7, data["y"])  # no class: null rows
-    found = counted(table(data))
+    counts = counted(table(data))
     for column, name in enumerate(("pay", "age")):
         values = np.asarray(data[name], float)[50:]
         values = values[np.isfinite(values)]
-        assert found[column].sum() == len(values)
+        assert counts[column].sum() == len(values)
         for place in np.unique(bins.places(values)):
-            assert found[column, place] == (bins.places(values) == place).sum()
+            assert counts[column, place] == (bins.places(values) == place).sum()
 
 
 SMALL = [(9.0, 40), (np.nan, 90), (-3.0, 17), (0.0, np.nan), (np.inf, 3), (64.0, 40)]
@@ -134,13 +134,13 @@ def test_no_row_moves_the_counts_by_more_than_the_root_of_k_and_one_replaced_by_
     query = BinCounts(2, bins.COUNT, jnp.float32(1.0))
     bound = float(query.noise_std(adjacency))
     assert math.isclose(bound, math.sqrt(4 if adjacency is Adjacency.REPLACE_ONE else 2), rel_tol=1e-6)
-    whole, farthest = counts(SMALL), 0.0
+    total, farthest = counts(SMALL), 0.0
     for place in range(len(SMALL)):
         others = SMALL[:place] + SMALL[place + 1 :]
         news = hostile if adjacency is Adjacency.REPLACE_ONE else [None]
         for new in news:
             moved = counts(others if new is None else [*others, new])
-            farthest = max(farthest, float(np.linalg.norm(moved - whole)))
+            farthest = max(farthest, float(np.linalg.norm(moved - total)))
     assert 0.99 * bound < farthest <= bound * (1 + 1e-6)
 
 
@@ -170,9 +170,9 @@ def test_noise_alone_widens_bounds_as_seldom_as_said():
 def test_cells_in_many_small_bins_are_found_together():
     random = np.random.default_rng(0)
     spread = np.concatenate([random.lognormal(3, 1, 800), -random.lognormal(3, 1, 800)])
-    found = [choose(histogram(spread) + random.normal(0, 50.0, bins.COUNT), 50.0, 1600) for _ in range(20)]
-    assert sum(low <= -16.0 and 32.0 <= high <= 256.0 for low, high in found) >= 15
-    assert min(low for low, _ in found) >= -512.0
+    bounds = [choose(histogram(spread) + random.normal(0, 50.0, bins.COUNT), 50.0, 1600) for _ in range(20)]
+    assert sum(low <= -16.0 and 32.0 <= high <= 256.0 for low, high in bounds) >= 15
+    assert min(low for low, _ in bounds) >= -512.0
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_rows_are_those_that_the_schema_with_its_bounds_encodes():
     schema, rows = read.bounded({"pay": (-64.0, 32.0), "age": (16.0, 128.0)})
     columns = {name: data[name] for name in PRIVATE.names}
     again = read_rows(columns, Encoding(schema), "null")
-    for one, other in zip((rows.x, rows.y, rows.mask), (again.x, again.y, again.mask), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for first, second in zip((rows.x, rows.y, rows.mask), (again.x, again.y, again.mask), strict=True):
+        np.testing.assert_array_equal(first, second)
 
 
 # ----------------------------------------------------------------------------------------------------------- budget
@@ -227,10 +227,10 @@ def test_the_share_pays_for_the_counts_and_the_run_has_the_rest(accountant, unit
 
 def test_planted_a_run_that_forgets_what_was_bought_is_caught_by_the_check_after_it():
     """The run asks for the whole budget; its trace with the purchase in front costs more than the cap."""
-    whole = plan_run(table().rows, admit("noisygd", BUDGET, Logistic()), BUDGET, Logistic())
-    noise = 1 / math.sqrt(whole.filter.limit * SHARE)
+    unreserved = plan_run(table().rows, admit("noisygd", BUDGET, Logistic()), BUDGET, Logistic())
+    noise = 1 / math.sqrt(unreserved.filter.limit * SHARE)
     bought = [l2p.privacy.Answered(0, "gaussian", noise)]
-    rest = [l2p.privacy.Answered(1, "gaussian", 1 / math.sqrt(float(whole.setup.price_list.budget)))]
+    rest = [l2p.privacy.Answered(1, "gaussian", 1 / math.sqrt(float(unreserved.setup.price_list.budget)))]
     assert Filter("gdp", BUDGET).certify(rest, adaptive=True) == BUDGET.epsilon
     with pytest.raises(RuntimeError, match="does not hold"):
         Filter("gdp", BUDGET).certify(bought + rest, adaptive=True)
@@ -253,9 +253,9 @@ def test_what_is_no_share_is_refused(share):
 
 
 def test_a_share_for_bounds_that_are_declared_is_refused():
-    known = PRIVATE.with_bounds({"pay": (0, 9), "age": (0, 9)})
+    declared = PRIVATE.with_bounds({"pay": (0, 9), "age": (0, 9)})
     with pytest.raises(InputError, match="declares all of them; leave the share out"):
-        l2p.private_train(raw(), "noisygd", BUDGET, schema=known, bounds_share=0.1)
+        l2p.private_train(raw(), "noisygd", BUDGET, schema=declared, bounds_share=0.1)
 
 
 def test_the_default_is_a_twentieth_and_the_tail_a_hundredth():
@@ -265,7 +265,7 @@ def test_the_default_is_a_twentieth_and_the_tail_a_hundredth():
 # ------------------------------------------------------------------------------------------ the whole way, once
 @pytest.mark.slow
 def test_a_released_run_with_private_bounds_and_units_is_one_guarantee(tmp_path):
-    """From the command line: ledger, trace, card and schema agree, and the card is priced and verified again."""
+    """Ledger, trace, card and schema of `l2p apply` agree, and the card is priced and verified again."""
     count = 3000
     for name, seed in (("ward", 0), ("test", 1)):
         data = raw(count, seed)

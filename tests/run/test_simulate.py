@@ -41,12 +41,12 @@ def short_agd(budget):
 @pytest.fixture(scope="module", params=[noisygd, short_agd])
 def simulated(request, rows):
     num_rows = len(split(rows, 0).private.y)
-    made = [request.param(budget) for budget in BUDGETS]
-    protectors = [protector for protector, _ in made]
+    methods = [request.param(budget) for budget in BUDGETS]
+    protectors = [protector for protector, _ in methods]
     model = MODELS["logistic"]
     setups = [
         Setup.create(model, budget.adjacency, Filter(name, budget).price_list(), num_rows)
-        for budget, (_, name) in zip(BUDGETS, made, strict=True)
+        for budget, (_, name) in zip(BUDGETS, methods, strict=True)
     ]
     return protectors, setups, simulate(protectors, setups, rows, SEEDS, observe=mean_loss)
 
@@ -66,8 +66,10 @@ def test_each_run_equals_a_single_full_scan(simulated, rows):
                 (row.step, row.mechanism, pytest.approx(row.noise_multiplier, rel=1e-5), math.inf)
                 for row in trace_of(first, [later])
             ]
-            found = [(one.step, one.mechanism, one.noise_multiplier, one.tail) for one in outcome.answered(i, j)]
-            assert found == expected
+            answered = [
+                (entry.step, entry.mechanism, entry.noise_multiplier, entry.tail) for entry in outcome.answered(i, j)
+            ]
+            assert answered == expected
             loss = float(mean_loss(params, setup.model, private))
             assert outcome.observations[i, j, -1] == pytest.approx(loss, rel=1e-4)
 
@@ -80,11 +82,11 @@ def test_a_run_may_have_a_key_and_a_start_of_its_own(simulated, rows):
     np.testing.assert_allclose(same.params, outcome.params, rtol=1e-3, atol=1e-4)
     own = jax.random.split(jax.random.key(0), (len(SEEDS), 2))
     starts = np.linspace(0, 1, outcome.params.size, dtype=np.float32).reshape(outcome.params.shape)
-    found = simulate(protectors, setups, rows, SEEDS, start=starts, keys=own)
+    with_keys = simulate(protectors, setups, rows, SEEDS, start=starts, keys=own)
     private = jax.tree.map(jnp.asarray, split(rows, SEEDS[1]).private)
     params = jax.jit(run)(protectors[0], starts[1, 0], private, setups[0], own[1, 0])[0]
-    np.testing.assert_allclose(found.params[1, 0], params, rtol=1e-3, atol=1e-4)
-    assert not np.allclose(found.params, outcome.params, rtol=0.1)
+    np.testing.assert_allclose(with_keys.params[1, 0], params, rtol=1e-3, atol=1e-4)
+    assert not np.allclose(with_keys.params, outcome.params, rtol=0.1)
 
 
 @pytest.mark.slow
@@ -99,10 +101,10 @@ def test_every_run_certifies_within_its_budget(simulated):
 
 
 def test_a_seed_fixes_the_split_and_seeds_differ(rows):
-    one, again, other = split(rows, 0), split(rows, 0), split(rows, 1)
-    assert np.array_equal(one.test.x, again.test.x)
-    assert not np.array_equal(one.test.x, other.test.x)
-    together = np.concatenate([one.private.x, one.test.x])
+    first, again, different = split(rows, 0), split(rows, 0), split(rows, 1)
+    assert np.array_equal(first.test.x, again.test.x)
+    assert not np.array_equal(first.test.x, different.test.x)
+    together = np.concatenate([first.private.x, first.test.x])
     assert np.array_equal(np.sort(together, axis=0), np.sort(rows.x, axis=0))
 
 

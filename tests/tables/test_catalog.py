@@ -74,9 +74,9 @@ def test_a_set_says_everything_of_itself(name):
         assert source.urls
         assert all(url.startswith("https://") for url in source.urls)
     for variant in entry.variants:
-        asked = re.findall(r":(\S+)", variant.meaning)
-        assert asked
-        assert all(re.fullmatch(variant.pattern, text.rstrip(",")) for text in asked)
+        placeholders = re.findall(r":(\S+)", variant.meaning)
+        assert placeholders
+        assert all(re.fullmatch(variant.pattern, text.rstrip(",")) for text in placeholders)
     assert name in REAL | PACKAGED  # its rows are pinned
     assert (name in REAL) == bool(entry.files)
 
@@ -146,9 +146,9 @@ def test_the_quadratic_set_is_the_same_everywhere_and_has_its_optimum_where_it_s
     index = np.arange(1, 11)
     planted = (-1.0) ** index * index / 385**0.5
     lines = 2.0 * data.x.astype(np.float64) - 1.0
-    found = np.linalg.lstsq(lines, data.y, rcond=None)[0]
+    solution = np.linalg.lstsq(lines, data.y, rcond=None)[0]
     # Noise of 0.1 on 10,000 rows of mean square 1/3: a standard error of 0.0017 for each.
-    assert np.abs(found - planted).max() < 4 * 0.1 * 3**0.5 / 100
+    assert np.abs(solution - planted).max() < 4 * 0.1 * 3**0.5 / 100
     loss = 0.5 * np.square(lines @ planted - data.y).mean()
     np.testing.assert_allclose(loss, 0.005, rtol=4 * (2 / 10_000) ** 0.5)
 
@@ -162,7 +162,7 @@ def test_the_fingerprint_tells_rows_apart():
 def test_an_unknown_name_is_refused_with_the_names(name, tmp_path):
     with pytest.raises(InputError) as refusal:
         load(name, tmp_path)
-    assert all(known in str(refusal.value) for known in NAMES)
+    assert all(name in str(refusal.value) for name in NAMES)
 
 
 def test_the_folder_is_the_argument_or_the_variable_or_the_cache(monkeypatch, tmp_path):
@@ -188,12 +188,12 @@ def archive(name, content):
 
 @pytest.fixture
 def server(monkeypatch):
-    """A server on this machine: `server.pages` maps paths to bytes, `server.asked` lists the paths asked for."""
+    """A server on this machine: `server.pages` maps paths to bytes, `server.requests` lists the paths asked for."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
-            self.server.asked.append(self.path)
+            self.server.requests.append(self.path)
             page = self.server.pages.get(self.path)
             self.send_response(404 if page is None else 200)
             self.end_headers()
@@ -203,7 +203,7 @@ def server(monkeypatch):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        running.pages, running.asked = {}, []
+        running.pages, running.requests = {}, []
         running.url = f"http://127.0.0.1:{running.server_port}"
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -223,7 +223,7 @@ def test_a_missing_file_is_downloaded_once(server, tmp_path, page, payload):
     folder = tmp_path / "new" / "folder"
     assert fetch(source, folder) == CONTENT
     assert fetch(source, folder) == CONTENT
-    assert server.asked == [page]
+    assert server.requests == [page]
     assert [path.name for path in folder.iterdir()] == ["set.gz"]
 
 
@@ -231,7 +231,7 @@ def test_the_next_mirror_is_tried(server, tmp_path):
     server.pages |= {"/wrong": b"something else", "/torn": gzip.compress(CONTENT)[:-9], "/right": CONTENT}
     urls = tuple(server.url + page for page in ("/absent", "/wrong", "/torn", "/right"))
     assert fetch(Source("set", urls, SHA256), tmp_path) == CONTENT
-    assert server.asked == ["/absent", "/wrong", "/torn", "/right"]
+    assert server.requests == ["/absent", "/wrong", "/torn", "/right"]
 
 
 @pytest.mark.parametrize(

@@ -66,17 +66,17 @@ def test_facts_are_those_of_the_real_table(name, monkeypatch):
     assert table.x.shape == (len(table.y), len(table.columns))
     assert table.x.min() >= 0.0
     assert table.x.max() <= 1.0
-    known = TABLES[name]
-    if known.classes is None:
-        assert (table.kind, num_classes(table.name), len(table.y)) == ("regression", None, known.rows)
+    facts = TABLES[name]
+    if facts.classes is None:
+        assert (table.kind, num_classes(table.name), len(table.y)) == ("regression", None, facts.rows)
         assert 0.0 <= table.y.min() < table.y.max() <= 1.0
     else:
         labels, counts = np.unique(table.y, return_counts=True)
-        assert labels.tolist() == list(range(known.classes))
+        assert labels.tolist() == list(range(facts.classes))
         assert counts.min() >= MIN_OF_CLASS
         # Of each of the rare classes fewer rows than that were left out.
-        assert known.rows - MIN_OF_CLASS < len(table.y) <= known.rows
-        assert table.kind == ("binary" if known.classes == 2 else "multiclass")
+        assert facts.rows - MIN_OF_CLASS < len(table.y) <= facts.rows
+        assert table.kind == ("binary" if facts.classes == 2 else "multiclass")
 
 
 def test_facts_need_no_file(monkeypatch, tmp_path):
@@ -138,27 +138,27 @@ def test_an_unknown_table_is_refused_with_the_known_ones():
 
 
 def answers(port):
-    """What OpenML's interface answers for a table, by path."""
+    """Answers of OpenML's interface for a table, by path."""
     arff = ARFF.encode()
     columns = [("the colour", "nominal"), ("size", "numeric"), ("visits", "numeric"), ("class", "nominal")]
     url = f"http://127.0.0.1:{port}/data/v1/download/9/toy.arff"
     about = {"id": "7", "name": "Toy-Table", "version": "1", "description": "toys", "format": "ARFF", "url": url}
     about |= {"default_target_attribute": "class", "md5_checksum": hashlib.md5(arff).hexdigest()}
     about |= {"status": "deactivated"}  # a version that OpenML advises against, of which scikit-learn warns
-    kept = {"is_ignore": "false", "is_row_identifier": "false", "number_of_missing_values": "0"}
+    defaults = {"is_ignore": "false", "is_row_identifier": "false", "number_of_missing_values": "0"}
     features = [
-        {"index": str(place), "name": name, "data_type": kind, "is_target": str(name == "class").lower()} | kept
+        {"index": str(place), "name": name, "data_type": kind, "is_target": str(name == "class").lower()} | defaults
         for place, (name, kind) in enumerate(columns)
     ]
     qualities = [{"name": "NumberOfInstances", "value": "73.0"}]
     api = "/api/v1/json/data"
-    found = {
+    pages = {
         f"{api}/list/data_name/toy-table/limit/2/data_version/1": {"data": {"dataset": [{"did": 7, "version": 1}]}},
         f"{api}/7": {"data_set_description": about},
         f"{api}/features/7": {"data_features": {"feature": features}},
         f"{api}/qualities/7": {"data_qualities": {"quality": qualities}},
     }
-    return {path: json.dumps(one).encode() for path, one in found.items()} | {"/data/v1/download/9/toy.arff": arff}
+    return {path: json.dumps(page).encode() for path, page in pages.items()} | {"/data/v1/download/9/toy.arff": arff}
 
 
 @pytest.fixture

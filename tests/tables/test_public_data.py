@@ -47,8 +47,8 @@ def table(num_rows=N, seed=0):
     return rows(x, x[:, 0] > 0.5)
 
 
-def part(whole, index):
-    return jax.tree.map(lambda leaf: leaf[index], whole)
+def part(table_rows, index):
+    return jax.tree.map(lambda leaf: leaf[index], table_rows)
 
 
 @struct.dataclass
@@ -91,14 +91,14 @@ def overlapping(places=(3, 77, 210)):
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("protector", [Grateful(), "noisygd"], ids=["reads public rows", "does not"])
 def test_a_private_row_that_equals_a_public_one_trains_as_a_null_row(protector, streams):
-    both, null = (ArraySource(one, 64) if streams else one for one in overlapping())
-    found, expected = (
-        l2p.private_train(Task(one, public=PUBLIC), protector, BUDGET, key=KEY).params for one in (both, null)
+    both, null = (ArraySource(source, 64) if streams else source for source in overlapping())
+    params, expected = (
+        l2p.private_train(Task(source, public=PUBLIC), protector, BUDGET, key=KEY).params for source in (both, null)
     )
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(params, expected)
     if protector == "noisygd":
         alone = l2p.private_train(both, protector, BUDGET, key=KEY).params
-        assert not np.array_equal(alone, found)
+        assert not np.array_equal(alone, params)
 
 
 def test_equal_means_features_and_target_as_a_run_reads_them():
@@ -111,16 +111,22 @@ def test_equal_means_features_and_target_as_a_run_reads_them():
 
 def observed(private, caught):
     """All that a user sees of a run, but for its params and the time."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always")
         result = l2p.private_train(Task(private, public=PUBLIC), Grateful(), BUDGET)
     card = dataclasses.asdict(result.card) | {"created": ""}
-    return card, result.trace, result.params.shape, [str(one.message) for one in said], caught.readouterr()
+    return (
+        card,
+        result.trace,
+        result.params.shape,
+        [str(warning.message) for warning in caught_warnings],
+        caught.readouterr(),
+    )
 
 
 def count(self, private):
-    kept = [line not in self.rows for line in public_data.rows_as_bytes(private)]
-    warnings.warn(f"{len(kept) - sum(kept)} rows are public", stacklevel=1)
+    private_lines = [line not in self.rows for line in public_data.rows_as_bytes(private)]
+    warnings.warn(f"{len(private_lines) - sum(private_lines)} rows are public", stacklevel=1)
     return private
 
 
@@ -139,22 +145,22 @@ def test_nothing_but_noised_answers_tells_whether_a_row_is_public(planted, monke
 
 
 def fewer_rows(self, private):
-    kept = np.array([line not in self.rows for line in public_data.rows_as_bytes(private)])
-    return jax.tree.map(lambda leaf: leaf[kept], private)
+    is_private = np.array([line not in self.rows for line in public_data.rows_as_bytes(private)])
+    return jax.tree.map(lambda leaf: leaf[is_private], private)
 
 
 def null_the_whole_block(self, private):
-    found = any(line in self.rows for line in public_data.rows_as_bytes(private))
-    return private.replace(mask=private.mask * (not found))
+    overlaps = any(line in self.rows for line in public_data.rows_as_bytes(private))
+    return private.replace(mask=private.mask * (not overlaps))
 
 
 def null_only_once(self, private):
     """The first row of each kind that is public, which depends on the rows before."""
-    seen, kept = set(), []
+    met, is_counted = set(), []
     for line in public_data.rows_as_bytes(private):
-        kept.append(line not in self.rows or line in seen)
-        seen.add(line)
-    return private.replace(mask=private.mask * np.array(kept))
+        is_counted.append(line not in self.rows or line in met)
+        met.add(line)
+    return private.replace(mask=private.mask * np.array(is_counted))
 
 
 @pytest.mark.parametrize("block", [1, 3, 7])
@@ -164,16 +170,19 @@ def null_only_once(self, private):
 def test_a_row_has_the_same_fate_alone_in_a_block_and_in_memory(planted, block, monkeypatch):
     if planted is not None:
         monkeypatch.setattr(PublicRowSet, "nulled", planted)
-    whole = part(overlapping()[0], np.array([0, 1, 2, 3, 3, 5, 6]))
-    in_memory = apart(whole, PUBLIC).mask.tolist()
-    streamed = [one.mask[: 7 - start] for start, one in zip(range(0, 7, block), blocks(whole, block), strict=True)]
-    alone = [apart(part(whole, slice(i, i + 1)), PUBLIC).mask[0] for i in range(7)]
+    overlap = part(overlapping()[0], np.array([0, 1, 2, 3, 3, 5, 6]))
+    in_memory = apart(overlap, PUBLIC).mask.tolist()
+    streamed = [
+        block_rows.mask[: 7 - start]
+        for start, block_rows in zip(range(0, 7, block), blocks(overlap, block), strict=True)
+    ]
+    alone = [apart(part(overlap, slice(i, i + 1)), PUBLIC).mask[0] for i in range(7)]
     same = alone == in_memory == np.concatenate(streamed).tolist() == [1, 1, 1, 0, 0, 1, 1]
     assert same is (planted is None)
 
 
-def blocks(whole, block):
-    return apart(ArraySource(whole, block), PUBLIC).blocks()
+def blocks(table_rows, block):
+    return apart(ArraySource(table_rows, block), PUBLIC).blocks()
 
 
 @pytest.mark.parametrize("planted", [None, null_the_whole_block], ids=["as it is", "a whole block"])
@@ -194,10 +203,10 @@ def test_one_row_moves_the_released_sum_by_at_most_its_bound(planted, adjacency,
     allowed = 0.5 * adjacency.sensitivity_factor * (1 + 1e-9)
     others = range(4) if adjacency is Adjacency.REPLACE_ONE else [3]
     most = max(
-        np.linalg.norm(sums[lines] - sums[(*lines[:place], other, *lines[place + 1 :])])
+        np.linalg.norm(sums[lines] - sums[(*lines[:place], row, *lines[place + 1 :])])
         for lines in sums
         for place in range(4)
-        for other in others
+        for row in others
     )
     assert bool(most <= allowed) is (planted is None)
     assert most > 0.9 * allowed
@@ -250,9 +259,9 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_public_rows_cost_a_sentence_and_nothing_else(name, tmp_path):
-    public, protector, said = BAD[name]
+    public, protector, phrase = BAD[name]
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", Cost(1.0))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=phrase):
         l2p.private_train(Task(Untouchable(), public=public), protector, BUDGET, ledger=ledger)
     assert not list(ledger.entries())
 
@@ -286,9 +295,9 @@ def test_the_same_table_in_python_is_refused_by_object_and_by_file(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,b\n1,2\n")
     (tmp_path / "copy.csv").write_bytes(path.read_bytes())
-    for other in (str(path), [tmp_path / "copy.csv"]):
+    for source in (str(path), [tmp_path / "copy.csv"]):
         with pytest.raises(InputError, match="the private table itself"):
-            same_table.refuse_same([path], other)
+            same_table.refuse_same([path], source)
     (tmp_path / "copy.csv").write_text("a,b\n1,3\n")
     same_table.refuse_same(str(path), tmp_path / "copy.csv")
     same_table.refuse_same(path, tmp_path / "missing.csv")
@@ -306,13 +315,13 @@ def test_the_card_names_the_public_rows_by_number_and_digest_and_still_holds(tmp
     assert Card.from_json(path) == card
     assert f"25, sha256 {card.public['sha256']}" in " ".join(card.to_text().split())
     assert card.public["sha256"] in html.render(card)
-    found = verify(card)
-    assert (found.problems, found.known_by) == ([], "name")
-    assert any("reads public rows" in remark for remark in found.remarks)
+    verification = verify(card)
+    assert (verification.problems, verification.known_by) == ([], "name")
+    assert any("reads public rows" in remark for remark in verification.remarks)
     (problem,) = verify(dataclasses.replace(card, public=None)).problems
     assert problem.startswith("names no public rows")
-    other = on_card(part(PUBLIC, slice(4, 29)))
-    assert other["sha256"] != card.public["sha256"]
+    changed = on_card(part(PUBLIC, slice(4, 29)))
+    assert changed["sha256"] != card.public["sha256"]
 
 
 @pytest.mark.parametrize("change", [{"num_rows": 0}, {"sha256": "12"}, {"first": [0.1]}])

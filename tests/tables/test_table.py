@@ -57,7 +57,7 @@ NAMES = ["class", "age", "dose"]
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "phrase"),
     [
         ("age,dose,Class", "has no column 'class'; did you mean 'Class'?"),
         ("age,dose,klass", "has no column 'class'; did you mean 'klass'?"),
@@ -69,9 +69,9 @@ NAMES = ["class", "age", "dose"]
         (f"{SECRET};a;b;c", "has no column 'class', 'age', 'dose', as declared; check that its first line"),
     ],
 )
-def test_a_name_is_suggested_only_where_all_declared_names_but_one_are_there(csv_file, header, said):
+def test_a_name_is_suggested_only_where_all_declared_names_but_one_are_there(csv_file, header, phrase):
     path = csv_file(header + "\n1,2,3,4\n")
-    assert f"the table {path} {said}" in refusal(read_table, path, NAMES)
+    assert f"the table {path} {phrase}" in refusal(read_table, path, NAMES)
 
 
 def test_unreadable_files_are_refused(csv_file, tmp_path):

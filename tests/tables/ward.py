@@ -1,4 +1,4 @@
-"""What tests of private tables share: a refusal that quotes no secret."""
+"""Check that a refusal quotes no secret, for tests of private tables."""
 
 import traceback
 

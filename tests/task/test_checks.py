@@ -28,9 +28,9 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_rows_that_nobody_scaled_or_numbered_are_refused_with_a_way_out(name):
-    changes, model, said = WRONG[name]
+    changes, model, phrase = WRONG[name]
     for data in (rows(**changes), l2p.ArraySource(rows(**changes), 300)):
-        with pytest.raises(InputError, match=f"{said}.*schema"):
+        with pytest.raises(InputError, match=f"{phrase}.*schema"):
             l2p.private_train(data, "noisygd", l2p.Budget(1.0, 1e-5), model=model)
 
 

@@ -1,1 +1,1 @@
-"""What stops a run: filters, plans, and the sum of what it has spent."""
+"""Limits of a run: filters, plans, and the sum of what it has spent."""

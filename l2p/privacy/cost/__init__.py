@@ -1,1 +1,1 @@
-"""What queries cost: conversions, Renyi divergences, sampling, selection."""
+"""Costs of queries: conversions, Renyi divergences, sampling, selection."""

@@ -1,1 +1,1 @@
-"""What all runs on one data set have spent together."""
+"""Ledgers: the sum of what all runs on one data set have spent."""

@@ -1,1 +1,1 @@
-"""How far one row moves the result of a solver that adds no noise itself."""
+"""Sensitivities: bounds on how far one row moves the result of a solver that adds no noise itself."""

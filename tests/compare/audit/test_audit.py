@@ -47,15 +47,15 @@ def losses(name, adjacency=Adjacency.ZERO_OUT):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fully_private", "adamix"])
 def test_no_row_loses_more_than_the_run_and_a_null_row_nothing(name):
-    found = losses(name)
-    assert found.total == pytest.approx(gdp_mu(2.0, 1e-5), rel=1e-3)
-    assert found.mu[3] == 0.0
-    assert np.all((np.delete(found.mu, 3) > 0) & (np.delete(found.mu, 3) <= found.total * (1 + 1e-6)))
-    epsilons = found.epsilon(1e-5)
+    audit = losses(name)
+    assert audit.total == pytest.approx(gdp_mu(2.0, 1e-5), rel=1e-3)
+    assert audit.mu[3] == 0.0
+    assert np.all((np.delete(audit.mu, 3) > 0) & (np.delete(audit.mu, 3) <= audit.total * (1 + 1e-6)))
+    epsilons = audit.epsilon(1e-5)
     assert epsilons[3] == 0.0
     assert epsilons.max() <= 2.0 * (1 + 1e-3)
-    assert epsilons[5] == pytest.approx(gdp_epsilon(found.mu[5], 1e-5))
-    counts, edges = found.histogram(4)
+    assert epsilons[5] == pytest.approx(gdp_epsilon(audit.mu[5], 1e-5))
+    counts, edges = audit.histogram(4)
     assert counts.sum() == N
     assert edges[-1] == 1.0
 
@@ -65,16 +65,16 @@ def test_first_step_losses_are_norms_over_clipped_noise():
     """At zero params a logistic gradient is half the length of the row with its intercept column."""
     here = Setup.create(MODEL, Adjacency.ZERO_OUT, Filter("gdp", BUDGET).price_list(), N)
     protector = HAND_DESIGNED["fully_private"](BUDGET, MODELS["logistic"], N).replace(num_steps=1)
-    found = instance_losses(protector, jnp.zeros(D + 1), ROWS, here, KEY)
+    audit = instance_losses(protector, jnp.zeros(D + 1), ROWS, here, KEY)
     norms = 0.5 * np.sqrt(np.square(np.asarray(ROWS.x, float)).sum(1) + 0.25) * np.asarray(ROWS.mask)
-    np.testing.assert_allclose(found.mu, np.minimum(norms, 1.0) * found.total, rtol=1e-4)
+    np.testing.assert_allclose(audit.mu, np.minimum(norms, 1.0) * audit.total, rtol=1e-4)
 
 
 @pytest.mark.slow
 def test_a_replaced_row_counts_against_twice_the_bound():
     """The noise is twice as wide for the same guarantee, so a row's own removal shows half as much."""
-    one, two = losses("fully_private"), losses("fully_private", Adjacency.REPLACE_ONE)
-    assert two.mu.max() < 0.7 * one.mu.max()
+    zero_out, replaced = losses("fully_private"), losses("fully_private", Adjacency.REPLACE_ONE)
+    assert replaced.mu.max() < 0.7 * zero_out.mu.max()
 
 
 def test_losses_of_rows_are_not_printed():
@@ -133,14 +133,14 @@ def attacked(name, private):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamix", "ngd"])
 def test_an_attack_stays_below_its_ceiling(name):
-    found = attacked(name, True)
-    assert found.auc <= auc_ceiling(gdp_mu(2.0, 1e-5)) + 2 * found.standard_error
+    attack = attacked(name, True)
+    assert attack.auc <= auc_ceiling(gdp_mu(2.0, 1e-5)) + 2 * attack.standard_error
 
 
 @pytest.mark.slow
 def test_the_same_attack_without_noise_is_above_that_ceiling():
-    found = attacked("ngd", False)
-    assert found.auc > auc_ceiling(gdp_mu(2.0, 1e-5)) + 2 * found.standard_error
+    attack = attacked("ngd", False)
+    assert attack.auc > auc_ceiling(gdp_mu(2.0, 1e-5)) + 2 * attack.standard_error
 
 
 def test_the_boost_is_one_for_no_gain_and_infinite_for_the_paragon():

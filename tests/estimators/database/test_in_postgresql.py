@@ -81,9 +81,9 @@ def ask(server, *statements):
         with connection.cursor() as cursor:
             for statement in (*commands, *statements):
                 cursor.execute(statement)
-            found = cursor.fetchall()
+            answer = cursor.fetchall()
         connection.commit()
-    return found
+    return answer
 
 
 def address(server, table="ward", user="l2p", key="id"):
@@ -105,7 +105,9 @@ def orders_of(plan, seed=0):
     rng = np.random.default_rng(seed)
     drawn = [rng.permutation(plan.num_rows) for _ in range(plan.num_passes)]
     size = plan.steps_per_pass * plan.batch_size
-    return np.array([np.pad(one, (0, size - plan.num_rows), constant_values=-1) for one in drawn], np.int32)
+    return np.array(
+        [np.pad(drawn_order, (0, size - plan.num_rows), constant_values=-1) for drawn_order in drawn], np.int32
+    )
 
 
 def in_memory(query, rows, order):
@@ -120,7 +122,7 @@ def there(server, query, order, table="ward"):
 
 
 def train_on(server, out, **changed):
-    given = {
+    arguments = {
         "source_table": "ward",
         "out_table": out,
         "dependent": "back",
@@ -131,7 +133,7 @@ def train_on(server, out, **changed):
         "classes": ["no", "yes"],
         "budget": BUDGET,
     }
-    return train(**given | changed)
+    return train(**arguments | changed)
 
 
 PLANS = {
@@ -162,8 +164,8 @@ def test_weights_that_die_out_end_no_pass(server):
 def test_weights_far_out_end_no_pass(server):
     plan = Passes(N, 0.25, 1, 1)
     query, order = query_of(plan, Logistic()).replace(start=1e5 * START), orders_of(plan)
-    found = in_memory(query, ordered(columns()), order)
-    np.testing.assert_allclose(there(server, query, order), found, rtol=1e-9)
+    expected = in_memory(query, ordered(columns()), order)
+    np.testing.assert_allclose(there(server, query, order), expected, rtol=1e-9)
 
 
 def test_all_passes_read_the_rows_that_were_encoded_first(server):
@@ -195,18 +197,18 @@ def test_one_row_moves_the_passes_by_no_more_than_what_is_paid_for(server):
 @pytest.mark.slow
 def test_a_key_gives_the_parameters_that_it_gives_from_memory(server):
     protector = BoltOn(N, num_passes=2, batch_size=8)
-    found = train_on(server, "simulated", protector=protector, key=jax.random.key(5))
-    here = l2p.private_train(ordered(columns(), found.schema), protector, BUDGET, key=jax.random.key(5))
-    np.testing.assert_allclose(found.params, here.params, rtol=1e-4, atol=1e-6)
-    assert found.card.num_rows == N
-    assert not found.card.private_release
+    result = train_on(server, "simulated", protector=protector, key=jax.random.key(5))
+    here = l2p.private_train(ordered(columns(), result.schema), protector, BUDGET, key=jax.random.key(5))
+    np.testing.assert_allclose(result.params, here.params, rtol=1e-4, atol=1e-6)
+    assert result.card.num_rows == N
+    assert not result.card.private_release
 
 
 @pytest.mark.slow
 def test_a_release_is_paid_for_and_its_table_is_the_model_with_its_card(server, tmp_path):
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "basic", Cost(BUDGET.epsilon, BUDGET.delta))
-    asked = Budget(1.5, 4e-6)
-    result = train_on(server, "model", budget=asked, ledger=ledger)
+    budget = Budget(1.5, 4e-6)
+    result = train_on(server, "model", budget=budget, ledger=ledger)
     assert result.card.private_release
     assert ledger.spent().amount == pytest.approx(1.5, rel=1e-3)
     (row,) = ask(server, "SELECT coef, intercept, independent, highs, classes, card->>'epsilon' FROM model")
@@ -214,14 +216,14 @@ def test_a_release_is_paid_for_and_its_table_is_the_model_with_its_card(server, 
     assert row[0] == pytest.approx(weights.tolist())
     assert row[1] == pytest.approx(float(bias[0]))
     assert [*row[2:]] == [list(BOUNDS), [120.0, 1.0, 0.1], ["no", "yes"], "1.5"]
-    assert not np.allclose(result.params, train_on(server, "again", budget=asked).params)
+    assert not np.allclose(result.params, train_on(server, "again", budget=budget).params)
 
     spent = ledger.spent()
     with pytest.raises(InputError, match="cannot be made"):
         train_on(server, "model", budget=Budget(0.1, 1e-7), ledger=ledger)
     assert ledger.spent() == spent
     with pytest.raises(InputError, match=r"has epsilon 0\.5"):
-        train_on(server, "too_dear", budget=asked, ledger=ledger)
+        train_on(server, "too_dear", budget=budget, ledger=ledger)
     assert ask(server, "SELECT to_regclass('too_dear')") == [(None,)]
 
 
@@ -230,7 +232,7 @@ def test_a_server_that_fails_in_a_pass_leaves_the_reservation_and_no_table(serve
     from l2p.estimators.database import rows
 
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "basic", Cost(BUDGET.epsilon, BUDGET.delta))
-    whole = rows._Table.ask
+    real_ask = rows._Table.ask
 
     def failing(self, statement, bound=None):
         if bound is not None:
@@ -239,7 +241,7 @@ def test_a_server_that_fails_in_a_pass_leaves_the_reservation_and_no_table(serve
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE query LIKE '%l2p_lines%' AND pid <> pg_backend_pid()"
             )
-        return whole(self, statement, bound)
+        return real_ask(self, statement, bound)
 
     monkeypatch.setattr(rows._Table, "ask", failing)
     with pytest.raises(RowsError, match=r"ended the connection.* stays charged"):
@@ -268,8 +270,8 @@ def test_the_control_is_descent_without_noise_and_has_to_be_asked_for(server):
         ask(server, call.format(dose, 3, ""))
     (coef,) = ask(server, call.format(dose, 3, ", noiseless => true"), "SELECT coef FROM control")[0]
     table = columns()
-    dose = np.array([np.nan if one is None else one for one in table["dose"]])
-    label = np.array([np.nan if one is None else one != "no" for one in table["back"]])
+    dose = np.array([np.nan if dose is None else dose for dose in table["dose"]])
+    label = np.array([np.nan if answer is None else answer != "no" for answer in table["back"]])
     counted = (np.abs(dose) <= 1) & np.isfinite(label)
     lines = np.stack([dose, np.full(N, 0.5)], 1)[counted]
     lines /= np.maximum(np.linalg.norm(lines, axis=1, keepdims=True), 1)
@@ -305,12 +307,12 @@ REFUSED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_the_database_cannot_do_is_refused_before_anything_is_spent(server, tmp_path, case):
-    changed, said = REFUSED[case]
+    changed, phrase = REFUSED[case]
     if changed.get("at") in ("stranger", "reader"):
         changed = changed | {"at": f"postgresql://{changed['at']}@/postgres?host={server.folder}"}
     budget = changed.get("budget", BUDGET)
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", budget, "basic", Cost(2.0, 1e-5))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=phrase):
         train_on(server, **{"out": "refused", "ledger": ledger} | _renamed(changed))
     assert ledger.entries() == []
     assert ask(server, "SELECT to_regclass('refused')") == [(None,)]
@@ -330,7 +332,7 @@ def _renamed(changed):
 
 
 @pytest.mark.parametrize(
-    ("columns", "target", "said"),
+    ("columns", "target", "phrase"),
     [
         ({"age": Number(0, 1, Missing(0.5))}, Target("back", ("no", "yes")), "stands in for missing"),
         ({"age": Category(("a", "b"))}, Target("back", ("no", "yes")), "columns of numbers"),
@@ -341,8 +343,8 @@ def _renamed(changed):
         ({"age": Number(0, 1)}, Target("back", ("no", "yes"), weights=(1, 2)), "weighs classes"),
     ],
 )
-def test_a_declaration_that_has_no_sql_is_refused(columns, target, said):
-    with pytest.raises(InputError, match=said):
+def test_a_declaration_that_has_no_sql_is_refused(columns, target, phrase):
+    with pytest.raises(InputError, match=phrase):
         encoded_rows_query(Schema(columns, target), '"ward"', "id", {"age": "int4", "back": "text"})
 
 

@@ -19,22 +19,22 @@ _ENVIRONMENT = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_
 
 
 def missing(java: bool = True) -> str | None:
-    """What keeps Spark from running here, or None; where real servers are required, a failure."""
-    said = None
+    """Reason why Spark cannot run here, or None; fails if real servers are required."""
+    reason = None
     if importlib.util.find_spec("pyspark") is None:
-        said = "pyspark is not installed (pip install 'l2p-jax[spark]')"
+        reason = "pyspark is not installed (pip install 'l2p-jax[spark]')"
     elif java and shutil.which("java") is None:
-        said = "no Java runtime is installed (Debian: apt-get install default-jre-headless)"
-    if said and os.environ.get(REQUIRED):
-        pytest.fail(said, pytrace=False)
-    return said
+        reason = "no Java runtime is installed (Debian: apt-get install default-jre-headless)"
+    if reason and os.environ.get(REQUIRED):
+        pytest.fail(reason, pytrace=False)
+    return reason
 
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[Any]:
     """A session on a cluster of two workers, which keeps its files in a folder."""
-    if said := missing():
-        pytest.skip(said)
+    if reason := missing():
+        pytest.skip(reason)
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -21,8 +21,8 @@ from l2p.tables.schema import Encoding, Number, Schema, Target
 from l2p.task.feature_map import FeatureMap
 from tests.estimators.spark.cluster import missing, running
 
-if said := missing(java=False):
-    pytest.skip(said, allow_module_level=True)
+if reason := missing(java=False):
+    pytest.skip(reason, allow_module_level=True)
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -77,9 +77,9 @@ def short():
     return dataclasses.replace(HAND_DESIGNED["noisygd"](BUDGET), num_steps=STEPS)
 
 
-def classifier(**given) -> PrivateClassifier:
+def classifier(**changed) -> PrivateClassifier:
     parts = {"labelCol": "back", "epsilon": 8.0, "delta": 1e-5, "bounds": BOUNDS, "classes": CLASSES}
-    return PrivateClassifier(**parts | given)
+    return PrivateClassifier(**parts | changed)
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +98,9 @@ def params_of(model) -> np.ndarray:
 
 
 def gradient() -> BlockSum:
-    model, one = find_model("logistic"), jax.numpy.float32(1.0)
+    model, unit = find_model("logistic"), jax.numpy.float32(1.0)
     params = jax.random.normal(jax.random.key(0), (model.num_params(3),))
-    return BlockSum(ClippedGradient(model, params, FeatureMap.identity(3), one, one), None, None)
+    return BlockSum(ClippedGradient(model, params, FeatureMap.identity(3), unit, unit), None, None)
 
 
 def rows_of(table):
@@ -110,11 +110,11 @@ def rows_of(table):
 
 
 def test_partitions_change_no_bit_of_a_fit_which_is_that_of_arrays(fitted):
-    one, *others = (params_of(fitted[count]) for count in (1, 2, 7))
-    for other in others:
-        np.testing.assert_array_equal(other, one)
+    first, *others = (params_of(fitted[count]) for count in (1, 2, 7))
+    for params in others:
+        np.testing.assert_array_equal(params, first)
     here = l2p.private_train(arrays(), short(), BUDGET, bounds=BOUNDS, classes=CLASSES, key=jax.random.key(SEED))
-    np.testing.assert_allclose(one, here.params, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(first, here.params, rtol=2e-4, atol=2e-5)
     assert not fitted[1].stages[-1].card.private_release
 
 
@@ -125,23 +125,23 @@ def test_a_saved_pipeline_predicts_the_same_and_leaves_null_what_it_cannot_read(
     some = columns(x[:50], y[:50])
     some["age"][0] = None
     table = spark.createDataFrame(pa.table(some)).coalesce(1)
-    found = [row.asDict() for row in loaded.transform(table).select("prediction", "probability").collect()]
-    assert (found[0]["prediction"], found[0]["probability"]) == (None, None)
+    predictions = [row.asDict() for row in loaded.transform(table).select("prediction", "probability").collect()]
+    assert (predictions[0]["prediction"], predictions[0]["probability"]) == (None, None)
     run = loaded.stages[-1]
     run.writeRun(tmp_path / "run")
     here = l2p.load_model(tmp_path / "run")
     expected = dict(zip(COLUMNS, x[1:50].T, strict=True))
-    assert [row["prediction"] for row in found[1:]] == here.predict(expected).tolist()
-    np.testing.assert_allclose([row["probability"].toArray() for row in found[1:]], here.predict_proba(expected))
+    assert [row["prediction"] for row in predictions[1:]] == here.predict(expected).tolist()
+    np.testing.assert_allclose([row["probability"].toArray() for row in predictions[1:]], here.predict_proba(expected))
     np.testing.assert_array_equal(params_of(loaded), params_of(fitted[1]))
     assert run.card == fitted[2].stages[-1].card
 
 
 def test_a_saved_estimator_keeps_its_parameters(spark, tmp_path):
-    made = classifier(protector="noisygd", bounds=(np.zeros(3), np.ones(3)), classes=np.array([0, 1]), epsilon=2)
-    made.save(str(tmp_path / "estimator"))
+    estimator = classifier(protector="noisygd", bounds=(np.zeros(3), np.ones(3)), classes=np.array([0, 1]), epsilon=2)
+    estimator.save(str(tmp_path / "estimator"))
     loaded = PrivateClassifier.load(str(tmp_path / "estimator"))
-    values = {param.name: value for param, value in made.extractParamMap().items()}
+    values = {param.name: value for param, value in estimator.extractParamMap().items()}
     assert {param.name: value for param, value in loaded.extractParamMap().items()} == values
     assert values["bounds"] == [[0.0] * 3, [1.0] * 3]
     with pytest.raises(InputError, match="protector is an object"):
@@ -188,9 +188,9 @@ def test_a_task_that_fails_once_changes_nothing(spark, ward, tmp_path, ends):
         here = Encoding(WARD).rows(dict(zip(COLUMNS, x.T, strict=True)) | {"back": y.astype(object)})
         expected = exact_sum(ask.query, jax.tree.map(jax.numpy.asarray, here))
         assert failed.exists()
-        for one in (total, again):
-            np.testing.assert_array_equal(one.steps, expected.steps)
-            np.testing.assert_array_equal(one.unit, expected.unit)
+        for answer in (total, again):
+            np.testing.assert_array_equal(answer.steps, expected.steps)
+            np.testing.assert_array_equal(answer.unit, expected.unit)
 
 
 def dying(monkeypatch, where, once):
@@ -201,7 +201,7 @@ def dying(monkeypatch, where, once):
     def ask_of(summed):
         ask = portable(summed)
 
-        def asked(blocks):
+        def dying_ask(blocks):
             if TaskContext.get().partitionId() == 1 and not (once and where.exists()):
                 next(blocks)
                 with where.open("a") as file:
@@ -209,18 +209,18 @@ def dying(monkeypatch, where, once):
                 kill_the_executor() if once else os._exit(1)
             return ask(blocks)
 
-        return asked
+        return dying_ask
 
     monkeypatch.setattr(of_spark, "_portable", ask_of)
 
 
 def test_an_executor_that_is_killed_during_a_run_costs_no_budget_of_its_own(spark, ward, tmp_path, monkeypatch):
     table, ledger = assembler().transform(ward.repartition(2)), ledger_of(tmp_path, l2p.Budget(8.0, 2e-5))
-    made = classifier(protector=short(), epsilon=4.0, ledger=ledger.path)
+    estimator = classifier(protector=short(), epsilon=4.0, ledger=ledger.path)
     dying(monkeypatch, tmp_path / "died", once=True)
-    killed = made.fit(table)
+    killed = estimator.fit(table)
     assert (tmp_path / "died").read_text() == "died\n"
-    undisturbed = made.fit(table)
+    undisturbed = estimator.fit(table)
     assert killed.card.mechanisms == undisturbed.card.mechanisms
     first, second = ledger.entries()
     assert (first.state, first.counted) == (second.state, second.counted) == ("settled", first.counted)
@@ -229,9 +229,9 @@ def test_an_executor_that_is_killed_during_a_run_costs_no_budget_of_its_own(spar
 def test_a_task_that_fails_each_time_ends_the_run_whose_reservation_remains(spark, ward, tmp_path, monkeypatch):
     ledger = ledger_of(tmp_path, BUDGET)
     dying(monkeypatch, tmp_path / "died", once=False)
-    made = classifier(protector=short(), epsilon=4.0, ledger=ledger.path)
+    estimator = classifier(protector=short(), epsilon=4.0, ledger=ledger.path)
     with pytest.raises(RowsError, match="Spark failed while adding up rows") as caught:
-        made.fit(assembler().transform(ward.repartition(2)))
+        estimator.fit(assembler().transform(ward.repartition(2)))
     assert (tmp_path / "died").read_text() == "died\n" * 4
     assert any("reserv" in note for note in caught.value.__notes__)
     (entry,) = ledger.entries()
@@ -268,10 +268,10 @@ def test_a_table_that_changes_between_passes_ends_the_run(spark, tmp_path):
 
 def spoiled(**cells):
     """The ward with other cells in its first row."""
-    found = columns(*arrays())
+    spoiled_columns = columns(*arrays())
     for name, cell in cells.items():
-        found[name][0] = cell
-    return found
+        spoiled_columns[name][0] = cell
+    return spoiled_columns
 
 
 REFUSED_BY_TYPE = {
@@ -288,11 +288,11 @@ REFUSED_BY_TYPE = {
 
 @pytest.mark.parametrize("case", REFUSED_BY_TYPE)
 def test_what_types_and_parameters_tell_is_refused_before_any_job(spark, ward, case):
-    given, said = REFUSED_BY_TYPE[case]
+    options, phrase = REFUSED_BY_TYPE[case]
     table = assembler().transform(ward)
     spark.sparkContext.setJobGroup(case, case)
-    with pytest.raises(InputError, match=said):
-        classifier(**given).fit(table)
+    with pytest.raises(InputError, match=phrase):
+        classifier(**options).fit(table)
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(case)) == 0
 
 
@@ -307,13 +307,13 @@ REFUSED_BY_ROWS = {
 
 @pytest.mark.parametrize("case", REFUSED_BY_ROWS)
 def test_rows_that_do_not_fit_are_refused_with_the_budget_untouched(spark, tmp_path, case):
-    cells, said = REFUSED_BY_ROWS[case]
+    cells, phrase = REFUSED_BY_ROWS[case]
     ledger = ledger_of(tmp_path, l2p.Budget(8.0, 0.3))
     kinds = pa.schema([*((name, pa.float64()) for name in COLUMNS), ("back", pa.string())])
     table = assembler().transform(spark.createDataFrame(pa.table(cells, kinds)))
-    made = classifier(protector=short(), delta=0.3 if "few" in case else 1e-5, ledger=ledger.path)
-    with pytest.raises(InputError, match=said) as refused:
-        made.fit(table)
+    estimator = classifier(protector=short(), delta=0.3 if "few" in case else 1e-5, ledger=ledger.path)
+    with pytest.raises(InputError, match=phrase) as refused:
+        estimator.fit(table)
     assert "Smith" not in str(refused.value)
     assert ledger.entries() == []
 

@@ -1,4 +1,4 @@
-"""What Spark's workers compute, here in one process: sums that no split of the rows changes."""
+"""Sums of Spark's workers, computed in one process: no split of the rows changes them."""
 
 import types
 
@@ -17,8 +17,8 @@ from l2p.task.row_digest import sum_of_rows
 from l2p.task.rows import Rows
 from tests.estimators.spark.cluster import missing
 
-if said := missing(java=False):
-    pytest.skip(said, allow_module_level=True)
+if reason := missing(java=False):
+    pytest.skip(reason, allow_module_level=True)
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -53,12 +53,14 @@ def batches(x, y, size=1500):
 def gradient(seed: int = 0) -> BlockSum:
     model = find_model("logistic")
     params = jax.random.normal(jax.random.key(seed), (model.num_params(D),))
-    one = jax.numpy.float32(1.0)
-    return BlockSum(ClippedGradient(model, params, FeatureMap.identity(D), one, one), None, jax.numpy.asarray(WEIGHTS))
+    unit = jax.numpy.float32(1.0)
+    return BlockSum(
+        ClippedGradient(model, params, FeatureMap.identity(D), unit, unit), None, jax.numpy.asarray(WEIGHTS)
+    )
 
 
 def sums(parts, ask, monkeypatch, lines=None, firsts=None):
-    """Each partition's sum, by the functions that run in workers."""
+    """Sums of the partitions, by the functions that run in workers."""
     rows = []
     for place, part in enumerate(parts):
         monkeypatch.setattr(worker, "TaskContext", types.SimpleNamespace(get=lambda: context(place)))  # noqa: B023
@@ -76,15 +78,15 @@ def context(place):
     return types.SimpleNamespace(partitionId=lambda: place)
 
 
-def whole(ask: BlockSum, x, y) -> ExactSum:
+def sum_at_once(ask: BlockSum, x, y) -> ExactSum:
     with jax.enable_x64(True):
         rows = WARD.rows({**{f"x{i}": x[:, i] for i in range(D)}, "back": y.astype(object)})
         return exact_sum(ask.query, jax.tree.map(jax.numpy.asarray, rows), None, jax.numpy.asarray(WEIGHTS))
 
 
-def same(one: ExactSum, other: ExactSum) -> bool:
+def same(first: ExactSum, second: ExactSum) -> bool:
     with jax.enable_x64(True):
-        return bool((one.steps == other.steps).all() and (one.unit == other.unit).all())
+        return bool((first.steps == second.steps).all() and (first.unit == second.unit).all())
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
@@ -95,7 +97,7 @@ def test_partitions_add_up_to_the_sum_in_memory(count, monkeypatch):
     with jax.enable_x64(True):
         total = added(sums(parts, ask, monkeypatch)[::-1])
         assert float(jax.numpy.abs(total.steps).min()) > 0
-    assert same(total, whole(ask, x, y))
+    assert same(total, sum_at_once(ask, x, y))
 
 
 def test_the_sums_of_two_batches_that_share_no_line_are_the_sum_of_all(monkeypatch):
@@ -105,7 +107,7 @@ def test_the_sums_of_two_batches_that_share_no_line_are_the_sum_of_all(monkeypat
     picked = picked[(picked < 2000) | (picked >= 2100)]  # one partition has no line of the batch
     with jax.enable_x64(True):
         total = added(sums(parts, ask, monkeypatch, picked, firsts))
-    assert same(total, whole(ask, x[picked], y[picked]))
+    assert same(total, sum_at_once(ask, x[picked], y[picked]))
 
 
 def test_a_worker_compiles_a_query_once_whatever_its_parameters(monkeypatch):
@@ -119,10 +121,12 @@ def test_a_worker_compiles_a_query_once_whatever_its_parameters(monkeypatch):
 
 
 def test_sums_longer_than_float64_add_up_exactly():
-    big, one = np.array([2.0**40]).tobytes(), np.array([1.0]).tobytes()
+    big, small = np.array([2.0**40]).tobytes(), np.array([1.0]).tobytes()
     low = np.array([2.0**32 - 1]).tobytes()
     with jax.enable_x64(True):
-        total = added([Row(high=big, low=low, unit=one), Row(high=np.array([-(2.0**40)]).tobytes(), low=low, unit=one)])
+        total = added(
+            [Row(high=big, low=low, unit=small), Row(high=np.array([-(2.0**40)]).tobytes(), low=low, unit=small)]
+        )
         assert (total.high[0], total.low[0]) == (1.0, 2.0**32 - 2)
 
 
@@ -140,8 +144,8 @@ def test_a_digest_knows_the_rows_and_not_their_order():
 
 def test_lists_that_are_null_or_too_long_or_hold_nulls_are_no_numbers():
     column = pa.array([[1.0, 2.0], None, [1.0], [3.0, None], [1.0, 2.0, 3.0], [5.0, 6.0]])[1:]
-    found = worker.matrix(column, 2)
-    np.testing.assert_array_equal(found, [[np.nan] * 2, [np.nan] * 2, [3.0, np.nan], [np.nan] * 2, [5.0, 6.0]])
+    values = worker.matrix(column, 2)
+    np.testing.assert_array_equal(values, [[np.nan] * 2, [np.nan] * 2, [3.0, np.nan], [np.nan] * 2, [5.0, 6.0]])
 
 
 def test_rows_on_a_cluster_are_not_shown_and_do_not_stream():

@@ -39,9 +39,9 @@ def planned():
 def test_tasks_of_every_sampling_rate_have_budgets_of_their_own(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     tasks = OneSource(log_signal=LOG_SIGNAL, num_features=(3, 4, 5, 3), sampling_rates=(0.1, 0.3, 0.1, 0.1))
-    found = budgets_of_shapes(SIMULATED, tasks, DPSGD)
-    assert list(found) == list(tasks.shapes[:3])  # the last is the first again
-    first, second, third = found.values()
+    by_shape = budgets_of_shapes(SIMULATED, tasks, DPSGD)
+    assert list(by_shape) == list(tasks.shapes[:3])  # the last is the first again
+    first, second, third = by_shape.values()
     assert [simulated.price_lists.sampler.rate() for simulated in (first, second)] == [0.1, 0.3]
     assert first is third
     two = OneSource(log_signal=LOG_SIGNAL, num_features=(3, 4))
@@ -65,8 +65,8 @@ def test_simulated_runs_know_what_kind_of_target_a_source_has(monkeypatch):
 @pytest.mark.slow
 def test_tasks_get_the_signal_they_drew_to_half_a_spacing_and_rows_that_make_up_the_table(planned):
     rows, setups = planned.simulate(BATCH, Logistic(), capped=True)
-    found = jax.vmap(lambda setup: setup.log_signal)(setups)
-    np.testing.assert_allclose(found, SIGNALS, atol=0.55 * 5.0 / 16)
+    log_signals = jax.vmap(lambda setup: setup.log_signal)(setups)
+    np.testing.assert_allclose(log_signals, SIGNALS, atol=0.55 * 5.0 / 16)
     np.testing.assert_allclose(rows.mask.sum(1), 10_000, rtol=1e-5)
     assert setups.price_list.sampler == Poisson(0.05)
     assert np.array_equal(setups.cap, setups.price_list.budget)
@@ -103,12 +103,12 @@ def test_fixed_size_batches_keep_their_rate_and_their_neighbours(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     sampled = sized(DPSGD.replace(sampler=FixedSize(1000, 10_000)), 50)
     assert sampled.sampler == FixedSize(5, 50)
-    found = budgets_for(SIMULATED, sampled, LOG_SIGNAL, "binary")
-    assert isinstance(found, Planned)
-    _, setups = found.simulate(BATCH, Logistic(), capped=True)
+    of_batches = budgets_for(SIMULATED, sampled, LOG_SIGNAL, "binary")
+    assert isinstance(of_batches, Planned)
+    _, setups = of_batches.simulate(BATCH, Logistic(), capped=True)
     assert setups.adjacency is Adjacency.REPLACE_ONE
     # The noise on a mean doubles when a row may be replaced, so tasks are drawn by log(mu N / 2).
-    np.testing.assert_allclose(found.log_signal[jnp.array([0, -1])], [2.0, 7.0], atol=0.01)
+    np.testing.assert_allclose(of_batches.log_signal[jnp.array([0, -1])], [2.0, 7.0], atol=0.01)
 
 
 @pytest.mark.parametrize("sampler", [FullBatch(), Poisson(0.1)])
@@ -120,9 +120,9 @@ def test_samplers_without_a_size_need_none(sampler):
 def test_permutation_epochs_are_planned_too(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 2)
     start = sized(DPSGD.replace(sampler=PermutationEpochs(2500, 10_000)), 48)
-    found = budgets_for(dataclasses.replace(SIMULATED, accountant="gdp"), start, LOG_SIGNAL, "binary")
-    assert isinstance(found, Planned)
-    assert found.price_lists.sampler.steps_per_charge == 4
+    of_epochs = budgets_for(dataclasses.replace(SIMULATED, accountant="gdp"), start, LOG_SIGNAL, "binary")
+    assert isinstance(of_epochs, Planned)
+    assert of_epochs.price_lists.sampler.steps_per_charge == 4
 
 
 def test_an_accountant_without_a_theorem_for_the_sampler_is_refused():

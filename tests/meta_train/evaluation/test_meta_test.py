@@ -106,10 +106,10 @@ def test_more_signal_gives_more_accuracy_on_the_same_tasks(tasks):
 
 
 def test_a_card_that_names_no_tasks_is_refused(path):
-    found = checkpoint.load(path)
-    card = {key: item for key, item in found.card.items() if key != "config"}
+    loaded = checkpoint.load(path)
+    card = {key: item for key, item in loaded.card.items() if key != "config"}
     with pytest.raises(InputError, match="held out"):
-        meta_test.meta_test(dataclasses.replace(found, card=card))
+        meta_test.meta_test(dataclasses.replace(loaded, card=card))
 
 
 @pytest.mark.slow
@@ -126,8 +126,8 @@ def test_what_was_trained_for_several_models_is_tested_for_each_that_tells_class
     checkpoint.save(BUILDERS["noisygd"](jax.random.key(0)).replace(num_steps=5), path, card)
     figures = meta_test.update(path, **SIZES)
     # Numbers have no accuracy, and tasks of small tables are too few rows; what is left are synthetic ones.
-    assert {name: one["num_features"] for name, one in figures.items()} == {"logistic": [4, 8], "svm": [6]}
-    assert {one["data"] for one in figures.values()} == {"synthetic"}
+    assert {name: group["num_features"] for name, group in figures.items()} == {"logistic": [4, 8], "svm": [6]}
+    assert {group["data"] for group in figures.values()} == {"synthetic"}
     assert checkpoint.load(path).card["meta_tests"] == figures
     card = checkpoint.load(path).card
     assert card["meta_tests"]["svm"] == figures["svm"]

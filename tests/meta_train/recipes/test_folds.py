@@ -60,22 +60,22 @@ def test_every_name_of_a_file_with_folds_has_as_many(folder):
 
 
 def test_a_fold_is_its_recipe_without_the_sets_and_from_the_same_fold(folder):
-    whole, fold = resolve.resolve("tiny"), resolve.resolve("tiny", fold=1)
+    recipe, fold = resolve.resolve("tiny"), resolve.resolve("tiny", fold=1)
     assert fold == resolve.resolve("tiny-fold-1")
     assert (fold.name, fold.start.warm_start, fold.tasks.source) == (
         "tiny-fold-1",
         "control-tiny-fold-1",
         "breast_cancer+synthetic",
     )
-    same = {name: whole.flat()[name] for name in ("name", "warm_start", "source")}
-    assert fold.but(**same) == whole
+    same = {name: recipe.flat()[name] for name in ("name", "warm_start", "source")}
+    assert fold.but(**same) == recipe
 
 
 def test_a_shape_without_a_source_is_dropped_from_every_list(folder):
-    one = resolve.resolve("control-tiny-fold-1").tasks
-    assert one.sources == ("breast_cancer+synthetic", "mnist")
-    assert (one.num_features, one.models) == ((4, 8), ("logistic", "softmax"))
-    assert one.sampling_rates == (0.1, 0.2)
+    tasks = resolve.resolve("control-tiny-fold-1").tasks
+    assert tasks.sources == ("breast_cancer+synthetic", "mnist")
+    assert (tasks.num_features, tasks.models) == ((4, 8), ("logistic", "softmax"))
+    assert tasks.sampling_rates == (0.1, 0.2)
     assert resolve.resolve("control-tiny-fold-2").tasks.sources == ("synthetic", "digits+mnist")
     assert resolve.resolve("control-tiny-fold-3").shapes == resolve.resolve("control-tiny").shapes
 
@@ -89,8 +89,8 @@ def test_folds_leave_their_sets_out_of_everything_that_they_are_made_from(folder
 
 
 def test_a_set_is_left_out_of_the_sources_of_shapes_by_name_too(folder):
-    left = resolve.resolve("control-tiny", without="adult")
-    assert left.tasks.sources == ("breast_cancer+synthetic", "digits+mnist")
+    without_adult = resolve.resolve("control-tiny", without="adult")
+    assert without_adult.tasks.sources == ("breast_cancer+synthetic", "digits+mnist")
     with pytest.raises(InputError, match=r"not made from california.* adult, breast_cancer, synthetic, digits, mnist"):
         resolve.resolve("control-tiny", without="california")
 

@@ -33,13 +33,16 @@ def test_without_a_set_is_the_row_that_leaves_it_out():
 
 
 def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_from():
-    whole, left = resolve.resolve("universal-logistic"), resolve.resolve("universal-logistic", without="synthetic")
-    assert left.name == "universal-logistic-no-synthetic"
-    assert left.tasks.source == whole.tasks.source.removesuffix("+synthetic")
+    recipe, without_synthetic = (
+        resolve.resolve("universal-logistic"),
+        resolve.resolve("universal-logistic", without="synthetic"),
+    )
+    assert without_synthetic.name == "universal-logistic-no-synthetic"
+    assert without_synthetic.tasks.source == recipe.tasks.source.removesuffix("+synthetic")
     # control-universal-logistic has synthetic tasks, and starts from a control that has only these.
-    assert left.start.warm_start == "control-universal-logistic-no-synthetic"
-    same = {name: whole.flat()[name] for name in ("name", "source", "warm_start")}
-    assert left.but(**same) == whole
+    assert without_synthetic.start.warm_start == "control-universal-logistic-no-synthetic"
+    same = {name: recipe.flat()[name] for name in ("name", "source", "warm_start")}
+    assert without_synthetic.but(**same) == recipe
     # Every part that shares rows with it is left out.
     assert "digits" not in resolve.resolve("control-universal-logistic", without="digits:3,5").tasks.source
 
@@ -72,8 +75,8 @@ def test_a_method_that_no_checkpoint_is_of_is_tuned_by_what_follows_from_it():
     assert (agd.simulated.accountant, agd.tasks.num_features, agd.start.num_steps) == ("rdp", None, 256)
     assert agd.name == "agd-tuned-logistic-digits-4,6"
     mlp = tuned.config_for("dpsgd", "mlp", "synthetic")
-    asked = {"accountant": "rdp", "coefficients": 3, "damping": 1.0, "steps": 240, "eval_every": 30}
-    assert {name: mlp.flat()[name] for name in asked} == asked
+    options = {"accountant": "rdp", "coefficients": 3, "damping": 1.0, "steps": 240, "eval_every": 30}
+    assert {name: mlp.flat()[name] for name in options} == options
 
 
 def test_recipes_are_known_without_the_tables(monkeypatch, tmp_path):

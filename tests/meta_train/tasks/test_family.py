@@ -62,9 +62,9 @@ def test_a_power_of_the_range_moves_budgets_down_and_changes_nothing_else(sample
 
 @pytest.mark.slow
 def test_same_key_same_tasks_and_another_key_other_tasks(sample):
-    first, again, other = sample(jax.random.key(2)), sample(jax.random.key(2)), sample(jax.random.key(3))
+    first, again, different = sample(jax.random.key(2)), sample(jax.random.key(2)), sample(jax.random.key(3))
     assert jnp.array_equal(first.rows.x, again.rows.x)
-    assert not jnp.array_equal(first.rows.x, other.rows.x)
+    assert not jnp.array_equal(first.rows.x, different.rows.x)
 
 
 @pytest.mark.slow
@@ -144,20 +144,22 @@ def test_tasks_of_many_classes_set_some_of_them_against_the_others():
     y = random.integers(0, 4, 400).astype(np.float32)
     x = np.stack([y / 4, random.random(400).astype(np.float32)], 1).astype(np.float32)
     family = TaskFamily.from_table(x, y).with_columns(np.array([0, 1]))
-    seen = set()
+    splits = set()
     for seed in range(30):
         label = np.asarray(family._grouped(jax.random.key(seed), family.y))
-        groups = [set(label[y == one]) for one in range(4)]
+        groups = [set(label[y == group_label]) for group_label in range(4)]
         assert all(len(group) == 1 for group in groups)  # a class lies on one side
         assert set(label) == {0.0, 1.0}
-        seen.add(tuple(next(iter(group)) for group in groups))
-    assert len(seen) > 8
+        splits.add(tuple(next(iter(group)) for group in groups))
+    assert len(splits) > 8
 
 
 @pytest.fixture(scope="module")
 def synthetic():
     arguments = {"num_tasks": 24, "num_rows": 300, "num_features": 6, "log_signal": (1.0, 7.0)}
-    return [jax.jit(lambda key, one=one: one.sample(key, MODEL, **arguments)) for one in families("synthetic")]
+    return [
+        jax.jit(lambda key, source=source: source.sample(key, MODEL, **arguments)) for source in families("synthetic")
+    ]
 
 
 @pytest.mark.slow
@@ -273,7 +275,7 @@ def test_rough_tasks_have_longer_tails_stronger_correlations_and_rarer_classes()
         centred = (x - x.mean(1, keepdims=True)) / np.maximum(x.std(1, keepdims=True), 1e-6)
         values = np.linalg.svd(centred, compute_uv=False) ** 2
         tails = (x.max(1) / np.maximum(np.median(x, 1), 1e-6)).max(1)
-        rare = np.array([np.bincount(one.astype(int), minlength=3).min() for one in y])
+        rare = np.array([np.bincount(labels.astype(int), minlength=3).min() for labels in y])
         return np.quantile(tails, 0.25), np.quantile(values[:, 0] / values.sum(1), 0.9), np.mean(rare < 5)
 
     smooth, rough = extremes("synthetic:classes:3"), extremes("synthetic:rough:classes:3")
@@ -288,12 +290,12 @@ def test_rough_tasks_have_longer_tails_stronger_correlations_and_rarer_classes()
 def test_halves_make_the_same_tasks_of_other_rows():
     family = families("synthetic")[1]
     first, second = family.halves()
-    x, other = (one.draw(jax.random.key(3), 2000, 5) for one in (first, second))
-    np.testing.assert_allclose(x.x.mean(0), other.x.mean(0), atol=0.08)
-    assert not jnp.array_equal(x.x, other.x)
+    x, second_half = (task.draw(jax.random.key(3), 2000, 5) for task in (first, second))
+    np.testing.assert_allclose(x.x.mean(0), second_half.x.mean(0), atol=0.08)
+    assert not jnp.array_equal(x.x, second_half.x)
     # What is learned on one half holds on the other.
     weights = np.linalg.lstsq(np.asarray(x.x) - 0.5, np.asarray(x.y) - 0.5, rcond=None)[0]
-    fits = [np.corrcoef((np.asarray(half.x) - 0.5) @ weights, half.y)[0, 1] for half in (x, other)]
+    fits = [np.corrcoef((np.asarray(half.x) - 0.5) @ weights, half.y)[0, 1] for half in (x, second_half)]
     assert fits[1] > fits[0] - 0.1
 
 
@@ -306,9 +308,9 @@ def test_halves_of_several_classes_are_the_same_tasks_of_other_rows(source):
     )
     assert not jnp.array_equal(first.x, second.x)
     # Least squares for each class's indicator, fitted on one half, also classifies the other half.
-    table, other = (np.column_stack([half.x, np.ones(1000)]) for half in (first, second))
+    table, second_table = (np.column_stack([half.x, np.ones(1000)]) for half in (first, second))
     weights = np.linalg.lstsq(table, np.eye(3)[np.asarray(first.y, int)], rcond=None)[0]
-    right = [((lines @ weights).argmax(1) == half.y).mean() for lines, half in ((table, first), (other, second))]
+    right = [((lines @ weights).argmax(1) == half.y).mean() for lines, half in ((table, first), (second_table, second))]
     assert right[1] > right[0] - 0.15
     assert right[1] > 0.4
 
@@ -322,8 +324,8 @@ def test_a_mixture_draws_from_each_source_that_has_the_columns():
     kinds, draw = set(), jax.jit(lambda key: train.draw(key, 64, 8))
     for seed in range(20):
         rows = draw(jax.random.key(seed))
-        whole = np.asarray(rows.x) * 16
-        kinds.add(bool(np.allclose(whole, whole.round(), atol=1e-4)))  # pixels are sixteenths
+        pixels = np.asarray(rows.x) * 16
+        kinds.add(bool(np.allclose(pixels, pixels.round(), atol=1e-4)))  # pixels are sixteenths
         assert set(np.unique(rows.y)) <= {0.0, 1.0}
     assert kinds == {True, False}
     # Breast cancer has 30 columns, the digits more.
@@ -363,7 +365,10 @@ def test_every_part_of_a_mixture_lends_as_many_tasks_in_any_order():
 @pytest.fixture(scope="module")
 def quadratics():
     arguments = {"num_tasks": 6, "num_rows": 400, "num_features": 4, "log_signal": (1.0, 7.0)}
-    return [jax.jit(lambda key, one=one: one.sample(key, Quadratic(), **arguments)) for one in families(QUADRATICS)]
+    return [
+        jax.jit(lambda key, source=source: source.sample(key, Quadratic(), **arguments))
+        for source in families(QUADRATICS)
+    ]
 
 
 @pytest.mark.slow

@@ -37,21 +37,21 @@ def test_no_run_is_scored_on_rows_that_it_read_and_every_row_has_its_turn():
         assert len(rows_in(fresh)) <= 200 // FOLDS < len(rows_in(read))
         scored |= rows_in(fresh)
     assert scored == set(range(200))
-    asked = jax.random.key(0), 4, 300, None
-    assert max(rows_in(chosen.draw_both(*asked)[0])) < 200 <= min(rows_in(chosen.draw_both(*asked)[1]))
+    args = jax.random.key(0), 4, 300, None
+    assert max(rows_in(chosen.draw_both(*args)[0])) < 200 <= min(rows_in(chosen.draw_both(*args)[1]))
 
 
 @pytest.mark.slow
 def test_the_rows_are_of_the_same_task():
     train, _ = with_fresh_rows(*TABLE.cut_at(200))
-    asked = jax.random.key(1), 16, 200, None
+    args = jax.random.key(1), 16, 200, None
 
-    def told(rows) -> list[float]:
+    def majority_classes(rows) -> list[float]:
         """The class of most rows with label 1; labels may be flipped in up to a fifth of all rows."""
         classes, labels = np.asarray(rows.x[..., 1]) * CLASSES, np.asarray(rows.y)
-        return [float(np.round(np.median(one[label == 1]))) for one, label in zip(classes, labels, strict=True)]
+        return [float(np.round(np.median(values[label == 1]))) for values, label in zip(classes, labels, strict=True)]
 
-    read, scored = told(train.draw_both(*asked)[0]), told(train.draw_both(*asked)[1])
+    read, scored = majority_classes(train.draw_both(*args)[0]), majority_classes(train.draw_both(*args)[1])
     assert read == scored
     assert set(read) == {0.0, 1.0, 2.0}
 
@@ -66,11 +66,11 @@ def test_a_run_is_scored_where_it_is_told_to_be():
     rows, setups = ByMu("gdp").simulate(batch, model, capped=True)
     keys = jax.random.split(jax.random.key(1), 8)
     judge = jax.jit(lambda key, batch: evaluate(protector, key, batch, model, ByMu("gdp"))["score"])
-    found = judge(jax.random.key(1), batch)
-    one = [jax.tree.map(lambda leaf: leaf[5], part) for part in (rows, batch.best_loss, setups, keys, batch.scored)]
+    scores = judge(jax.random.key(1), batch)
+    task = [jax.tree.map(lambda leaf: leaf[5], part) for part in (rows, batch.best_loss, setups, keys, batch.scored)]
     alone = jax.jit(lambda *task: whole_run(protector, *task)[0])
-    on_read, on_scored = alone(*one[:-1]), alone(*one)
-    assert float(found[5]) == pytest.approx(float(on_scored), rel=1e-4)
+    on_read, on_scored = alone(*task[:-1]), alone(*task)
+    assert float(scores[5]) == pytest.approx(float(on_scored), rel=1e-4)
     assert abs(float(on_read) - float(on_scored)) > 1e-3
     # The reference loss is measured on those rows, too.
     losses = jax.vmap(lambda rows: mean_loss(jnp.zeros(65), model, rows))(batch.scored)
@@ -88,10 +88,10 @@ def test_held_out_tasks_may_be_of_classes_that_no_task_in_training_is_of():
     def classes(rows) -> set:
         return set(np.round(np.asarray(rows.x[..., 1]).ravel() * 5).astype(int))
 
-    asked = jax.random.key(0), 16, 200, None
-    assert classes(train.draw_both(*asked)[0]) == classes(train.draw_both(*asked)[1]) == {0, 2, 4}
-    assert classes(chosen.draw_both(*asked)[0]) == classes(chosen.draw_both(*asked)[1]) == {1, 3}
-    assert max(rows_in(chosen.draw_both(*asked)[0])) < 200 <= min(rows_in(chosen.draw_both(*asked)[1]))
+    args = jax.random.key(0), 16, 200, None
+    assert classes(train.draw_both(*args)[0]) == classes(train.draw_both(*args)[1]) == {0, 2, 4}
+    assert classes(chosen.draw_both(*args)[0]) == classes(chosen.draw_both(*args)[1]) == {1, 3}
+    assert max(rows_in(chosen.draw_both(*args)[0])) < 200 <= min(rows_in(chosen.draw_both(*args)[1]))
 
 
 @pytest.mark.parametrize("unseen", [(), (1,), (0, 1, 2, 3), (7, 9)])

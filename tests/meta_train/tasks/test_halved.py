@@ -60,28 +60,31 @@ def numbers_of(rows) -> list[set[int]]:
 def test_no_row_is_read_and_scored_and_every_row_has_its_turn(name):
     family = Halved(FAMILIES[name].with_rows_apart())
     draw = jax.jit(lambda key: family.draw_both(key, 4, 200, FEATURES))
-    seen: tuple[set, set] = set(), set()
+    rows_so_far: tuple[set, set] = set(), set()
     for seed in range(20):
         read, scored = draw(jax.random.key(seed))
         assert read.x.shape == scored.x.shape == (4, 200, FEATURES)
-        for one, other in zip(numbers_of(read), numbers_of(scored), strict=True):
-            assert not one & other
-            assert len(other) <= NUM // FOLDS
-        seen[0].update(*numbers_of(read))
-        seen[1].update(*numbers_of(scored))
+        for read_numbers, scored_numbers in zip(numbers_of(read), numbers_of(scored), strict=True):
+            assert not read_numbers & scored_numbers
+            assert len(scored_numbers) <= NUM // FOLDS
+        rows_so_far[0].update(*numbers_of(read))
+        rows_so_far[1].update(*numbers_of(scored))
     every = {first + row for first in ((0, 300) if "stacked" in name else (0,)) for row in range(NUM)}
-    assert seen[0] == seen[1] == every
+    assert rows_so_far[0] == rows_so_far[1] == every
 
 
 @pytest.mark.slow
 def test_without_being_told_halves_share_rows():
     # So the test above can fail.
     read, scored = jax.jit(lambda key: Halved(two()).draw_both(key, 4, 200, FEATURES))(jax.random.key(0))
-    assert all(one & other for one, other in zip(numbers_of(read), numbers_of(scored), strict=True))
+    assert all(
+        read_numbers & scored_numbers
+        for read_numbers, scored_numbers in zip(numbers_of(read), numbers_of(scored), strict=True)
+    )
 
 
 def test_rows_are_of_their_table():
-    x, span = jnp.zeros((50, 2)), Span(*(jnp.array(one) for one in (10, 20, 2, 0)))
+    x, span = jnp.zeros((50, 2)), Span(*(jnp.array(number) for number in (10, 20, 2, 0)))
     for seed in range(5):
         index = np.asarray(draw_rows(jax.random.key(seed), 400, x, span, apart=True))
         assert set(index) == set(range(10, 30))
@@ -102,14 +105,14 @@ def test_a_half_without_a_row_of_the_classes_takes_from_all_of_them():
 def test_synthetic_tasks_are_drawn_once_and_cut(family):
     halved = Halved(family.with_rows_apart())
     draw = jax.jit(lambda key: (family.draw_several(key, 2, 60, 5), *halved.draw_both(key, 2, 30, 5)))
-    whole, read, scored = draw(jax.random.key(3))
-    np.testing.assert_array_equal(jnp.concatenate([read.x, scored.x], 1), whole.x)
-    np.testing.assert_array_equal(jnp.concatenate([read.y, scored.y], 1), whole.y)
+    task, read, scored = draw(jax.random.key(3))
+    np.testing.assert_array_equal(jnp.concatenate([read.x, scored.x], 1), task.x)
+    np.testing.assert_array_equal(jnp.concatenate([read.y, scored.y], 1), task.y)
 
 
 @pytest.fixture(scope="module")
 def batches():
-    """By the shares of tasks that are scored on fresh rows: a batch."""
+    """Batches by the share of tasks that are scored on fresh rows."""
     family = Halved(Synthetic(0))
     draw = jax.jit(
         lambda shares: family.sample(

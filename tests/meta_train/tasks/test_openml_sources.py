@@ -27,7 +27,7 @@ def folder(monkeypatch, tmp_path):
             for i in range(ROWS)
         ]
         head = ["a numeric", "b {p,q,r}", "c numeric", f"target {kind}"]
-        text = "\n".join(["@relation x", *(f"@attribute {one}" for one in head), "@data", *lines, ""])
+        text = "\n".join(["@relation x", *(f"@attribute {attribute}" for attribute in head), "@data", *lines, ""])
         (tmp_path / f"{name}.arff").write_text(text)
 
 

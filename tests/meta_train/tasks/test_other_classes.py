@@ -25,11 +25,13 @@ def others(table):
 @pytest.mark.parametrize("pair", [(7, 9), (9, 7), (0, 1)])
 def test_a_run_along_all_directions_reads_a_pair_along_those_of_the_other_classes(table, others, pair):
     x, y = np.asarray(table.x), np.asarray(table.y)
-    every, left = PublicGeometry.of(x, DIRECTIONS), PublicGeometry.of(x[~np.isin(y, pair)], DIRECTIONS)
+    every, of_others = PublicGeometry.of(x, DIRECTIONS), PublicGeometry.of(x[~np.isin(y, pair)], DIRECTIONS)
     rows = x[np.isin(y, pair)]
     turned = others(jnp.asarray(rows), *(jnp.float32(label) for label in pair))
     read = (turned - every.center[None]) @ every.directions
-    meant = (rows - left.center[None]) @ left.directions * jnp.sqrt(every.variances / left.variances)[None]
+    meant = (
+        (rows - of_others.center[None]) @ of_others.directions * jnp.sqrt(every.variances / of_others.variances)[None]
+    )
     # An eigenvector may have either sign.
     np.testing.assert_allclose(np.abs(read), np.abs(meant), atol=1e-4)
     # It differs from the pair along directions that include it.
@@ -46,17 +48,18 @@ def test_the_others_vary_as_much_as_all_do_along_the_runs_directions(table, othe
 
 @pytest.mark.slow
 def test_rows_of_unknown_classes_stay_as_they_are(table):
-    seen = OtherClasses.of(table.of_classes((0, 1, 2, 4)), DIRECTIONS)
+    turn = OtherClasses.of(table.of_classes((0, 1, 2, 4)), DIRECTIONS)
     for pair in ((7, 9), (0, 9)):
-        np.testing.assert_array_equal(seen(table.x[:9], *(jnp.float32(label) for label in pair)), table.x[:9])
+        np.testing.assert_array_equal(turn(table.x[:9], *(jnp.float32(label) for label in pair)), table.x[:9])
 
 
 @pytest.mark.slow
 def test_tasks_use_the_other_classes_directions_in_training_and_held_out(table):
     turned, plain = along_other_classes(*families(SOURCE), DIRECTIONS), families(SOURCE)
-    for one, other in zip(turned, plain, strict=True):
+    for turned_task, plain_task in zip(turned, plain, strict=True):
         rows, unturned = (
-            family.sample(jax.random.key(0), Logistic(), 2, 32, None, (1.0, 5.0)).rows for family in (one, other)
+            family.sample(jax.random.key(0), Logistic(), 2, 32, None, (1.0, 5.0)).rows
+            for family in (turned_task, plain_task)
         )
         np.testing.assert_array_equal(rows.y, unturned.y)
         assert np.linalg.matrix_rank(np.cov(np.asarray(rows.x[0]).T), tol=1e-4) == DIRECTIONS

@@ -36,9 +36,9 @@ def drawn(family, features, tasks=40):
 
 def is_of_the_table(rows):
     """bool[tasks], whether features and targets are rows of the table, their columns in another order."""
-    known = {tuple(sorted(line)) for line in X.round(5).tolist()}
-    found = [{tuple(sorted(line)) for line in np.round(x[:, :D], 5).tolist()} <= known for x in rows.x]
-    return np.array(found)
+    table_lines = {tuple(sorted(line)) for line in X.round(5).tolist()}
+    matches = [{tuple(sorted(line)) for line in np.round(x[:, :D], 5).tolist()} <= table_lines for x in rows.x]
+    return np.array(matches)
 
 
 @pytest.mark.slow

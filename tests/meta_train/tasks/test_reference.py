@@ -33,8 +33,8 @@ def test_a_reference_is_near_the_minimum(name):
     rows = rows_of(len(model.labels))
     start = model.init(8)
     first, least = (float(mean_loss(params, model, rows)) for params in (start, minimise(model, start, rows)))
-    found = float(mean_loss(jax.jit(lambda rows: reference(model, rows, RIDGE))(rows), model, rows))
-    assert found - least < 0.02 * (first - least)
+    loss = float(mean_loss(jax.jit(lambda rows: reference(model, rows, RIDGE))(rows), model, rows))
+    assert loss - least < 0.02 * (first - least)
     if name.startswith("softmax"):  # as it was found before
         before = float(mean_loss(jax.jit(lambda rows: _adam(model, start, rows, ADAM_STEPS, RIDGE))(rows), model, rows))
         assert before - least > 0.1 * (first - least)
@@ -47,17 +47,17 @@ def test_several_references_are_as_near_as_single_ones(name):
     rows, ridges = rows_of(len(model.labels)), (RIDGE, 1e-3, 1e-2)
     several = jax.jit(lambda rows: references(model, rows, ridges))(rows)
     for params, ridge in zip(several, ridges, strict=True):
-        one = jax.jit(lambda rows, ridge: reference(model, rows, ridge))(rows, ridge)
+        single = jax.jit(lambda rows, ridge: reference(model, rows, ridge))(rows, ridge)
         first, ours, theirs = (
             float(mean_loss(params, model, rows) + 0.5 * ridge * params @ params)
-            for params in (model.init(8), params, one)
+            for params in (model.init(8), params, single)
         )
         # Those with more ridge take fewer steps.
         assert ours - theirs < (0.01 if ridge == RIDGE else 0.1) * (first - theirs)
 
 
 def test_where_a_hessian_is_singular_in_float32_a_direction_is_damped_more(monkeypatch):
-    """Whether one is depends on how a machine rounds, so here the first solution of both always fails. They come from
+    """Failures depend on how a machine rounds, so here the first solution of both always fails. They come from
     one call: two at a time can wait for each other for ever on two cores."""
     model, rows, solve, calls = find_model("square"), rows_of(2), jax.scipy.linalg.solve, []
 
@@ -65,13 +65,13 @@ def test_where_a_hessian_is_singular_in_float32_a_direction_is_damped_more(monke
         calls.append(arguments)
         return solve(*arguments, **options)
 
-    whole = reference(model, rows, RIDGE)
+    undamped = reference(model, rows, RIDGE)
     monkeypatch.setattr(jax.scipy.linalg, "solve", counted)
     monkeypatch.setattr(reference_module, "DAMPING", jnp.nan)
     damped = reference(model, rows, RIDGE)
-    first, least, found = (float(mean_loss(params, model, rows)) for params in (model.init(8), whole, damped))
+    first, least, loss = (float(mean_loss(params, model, rows)) for params in (model.init(8), undamped, damped))
     assert len(calls) == 1  # of a loop that is traced once
-    assert found - least < 0.1 * (first - least)
+    assert loss - least < 0.1 * (first - least)
 
 
 @pytest.mark.slow
@@ -88,5 +88,5 @@ def test_the_reference_is_finite_where_float32_blurs_small_second_moments():
     x = np.clip(0.5 + 0.2 * (scores + 0.003 * random.normal(size=(num_rows, size))), 0.0, 1.0)
     rows = Rows(*(jnp.asarray(part, jnp.float32) for part in (x, random.random(num_rows), np.ones(num_rows))))
     assert model.num_params(size) > MAX_NEWTON
-    found = jax.jit(lambda rows: reference(model, rows, 1e-6))(rows)
-    assert float(mean_loss(found, model, rows)) < 0.5 * float(jnp.var(rows.y))
+    params = jax.jit(lambda rows: reference(model, rows, 1e-6))(rows)
+    assert float(mean_loss(params, model, rows)) < 0.5 * float(jnp.var(rows.y))

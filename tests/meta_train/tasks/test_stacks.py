@@ -37,11 +37,11 @@ def test_tables_of_one_width_make_the_tasks_that_they_make_alone(kind):
     keys = list(jax.random.split(jax.random.key(3), len(tables)))
     stacked = jax.jit(lambda keys: draw_stacked(tables, keys, TASKS, 30, FEATURES))(keys)
     alone = [
-        jax.jit(lambda key, one=one: one.draw_several(key, TASKS, 30, FEATURES))(key)
-        for one, key in zip(tables, keys, strict=True)
+        jax.jit(lambda key, source=source: source.draw_several(key, TASKS, 30, FEATURES))(key)
+        for source, key in zip(tables, keys, strict=True)
     ]
     for field in ("x", "y", "mask"):
-        expected = np.concatenate([getattr(one, field) for one in alone])
+        expected = np.concatenate([getattr(drawn, field) for drawn in alone])
         np.testing.assert_allclose(getattr(stacked, field), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -52,17 +52,18 @@ def test_no_task_has_a_column_of_padding_or_a_row_of_another_table(kind):
     tables = [table(0, 70, kind, width) for width in (4, 9, 5)]
     values = (0.5, 0.25, 0.5)
     tables = [
-        dataclasses.replace(one, x=jnp.full_like(one.x, value)) for one, value in zip(tables, values, strict=True)
+        dataclasses.replace(source, x=jnp.full_like(source.x, value))
+        for source, value in zip(tables, values, strict=True)
     ]
     if kind == "two":
-        tables = [dataclasses.replace(one, label_columns=jnp.zeros(0, jnp.int32)) for one in tables]
+        tables = [dataclasses.replace(source, label_columns=jnp.zeros(0, jnp.int32)) for source in tables]
     keys = list(jax.random.split(jax.random.key(4), 3))
     x = jax.jit(lambda keys: draw_stacked(tables, keys, 40, 16, 4).x)(keys).reshape(3, 40, 16, 4)
-    for found, value in zip(np.abs(np.asarray(x) - 0.5), values, strict=True):
+    for distance, value in zip(np.abs(np.asarray(x) - 0.5), values, strict=True):
         if kind == "numbers":  # a column that is the target is set to a half
-            assert (found < 0.5 - value + 1e-5).all()
+            assert (distance < 0.5 - value + 1e-5).all()
         else:
-            np.testing.assert_allclose(found, 0.5 - value, atol=1e-5)
+            np.testing.assert_allclose(distance, 0.5 - value, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -72,10 +73,10 @@ def test_every_column_of_a_padded_table_is_drawn():
     narrow = dataclasses.replace(narrow, x=x, label_columns=jnp.zeros(0, jnp.int32))
     wide = dataclasses.replace(wide, label_columns=jnp.zeros(0, jnp.int32))
     keys = list(jax.random.split(jax.random.key(5), 2))
-    found = jax.jit(lambda keys: draw_stacked([narrow, wide], keys, 64, 2, 4).x)(keys)[:64, 0]
-    tenths = np.rint(np.asarray(found) * 10).astype(int)
+    columns = jax.jit(lambda keys: draw_stacked([narrow, wide], keys, 64, 2, 4).x)(keys)[:64, 0]
+    tenths = np.rint(np.asarray(columns) * 10).astype(int)
     # Tasks without mixed and flipped columns have each column once, in any order.
-    orders = {tuple(one) for one in tenths.tolist() if sorted(one) == [0, 1, 2, 3]}
+    orders = {tuple(order) for order in tenths.tolist() if sorted(order) == [0, 1, 2, 3]}
     assert len(orders) > 3
 
 
@@ -84,21 +85,24 @@ def test_a_mixture_draws_the_same_shares_whether_its_tables_are_stacked_or_not()
     tables = [table(seed, rows, "numbers") for seed, rows in enumerate(ROWS)]
     few = table(5, 40, "numbers", FEATURES - 1)  # too few columns: left out
     mixtures = Mixture((*tables, few)), Mixture((*tables, few), frozenset({1, 2, 3}))
-    draws = [jax.jit(lambda key, one=one: one.draw_several(key, 7, 8, FEATURES))(jax.random.key(0)) for one in mixtures]
+    draws = [
+        jax.jit(lambda key, mixture=mixture: mixture.draw_several(key, 7, 8, FEATURES))(jax.random.key(0))
+        for mixture in mixtures
+    ]
     np.testing.assert_allclose(draws[0].x, draws[1].x, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(draws[0].y, draws[1].y, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_tables_with_more_classes_lend_each_of_theirs():
-    """Of seven classes as often as of four, four are drawn, and none is several of the table's in one."""
+    """Four classes are drawn, from seven as often as from four, and none merges several of the table's."""
     few, many = (
         Classes(jnp.zeros((84, 3)), jnp.asarray(np.arange(84) % count, jnp.float32), count).with_num_classes(4)
         for count in (4, 7)
     )
     mixture = Mixture((few, many), frozenset({0, 1}))
     labels = jax.jit(lambda key: mixture.draw_several(key, 16, 400, 3).y)(jax.random.key(0))
-    shares = [np.bincount(one.astype(int), minlength=4) / 400 for one in np.asarray(labels)]
+    shares = [np.bincount(task_labels.astype(int), minlength=4) / 400 for task_labels in np.asarray(labels)]
     assert np.shape(shares) == (16, 4)
     assert 0.15 < np.min(shares) < np.max(shares) < 0.35
 

@@ -45,8 +45,8 @@ def slopes(rows):
 
     @functools.cache
     def compiled(limit):
-        one = jax.value_and_grad(lambda rate, key: final_loss(rate, rows, key, limit))
-        return jax.jit(jax.vmap(one, (None, 0)))
+        loss_and_slope = jax.value_and_grad(lambda rate, key: final_loss(rate, rows, key, limit))
+        return jax.jit(jax.vmap(loss_and_slope, (None, 0)))
 
     return lambda log_rate, limit: jax.device_get(compiled(limit)(jnp.float32(log_rate), keys))
 

@@ -81,10 +81,10 @@ def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
         return jax.vmap(svm.loss, (None, 0, 0))(params, rows.x, rows.y).mean() + 0.5e-3 * params @ params
 
     params, gradient_of = reference(svm, rows), jax.jit(jax.value_and_grad(objective))
-    found = float(objective(params))
+    at_reference = float(objective(params))
     for rate in np.geomspace(0.3, 1e-3, 2000):
         params = params - rate * gradient_of(params)[1]
-    assert found < float(objective(params)) + 0.01
+    assert at_reference < float(objective(params)) + 0.01
     assert float(first_loss(svm, rows)) == 1.0
 
 

@@ -54,7 +54,10 @@ def update(family):
 def resolved(config, family, start) -> dict:
     """Every shape of a config's tasks, drawn from this family in place of its source."""
     every = budgets_of_shapes(config.simulated, config.tasks, start).items()
-    return {shape: Resolved(shape, config.tasks.find_model(shape), found, family, family) for shape, found in every}
+    return {
+        shape: Resolved(shape, config.tasks.find_model(shape), shape_family, family, family)
+        for shape, shape_family in every
+    }
 
 
 def step_of(config, family, start):
@@ -67,7 +70,7 @@ def short(name: str):
 
 
 def moved(before, after) -> dict[str, bool]:
-    """Which parameters changed, by path."""
+    """Paths of the parameters that changed."""
     pairs = zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
     return {jax.tree_util.keystr(path): not np.array_equal(old, new) for (path, old), new in pairs}
 
@@ -99,7 +102,7 @@ def test_fixed_parameters_never_move(update):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """What is compiled, by the names of functions; a draw gives its shape, and an update that of its tasks."""
+    """Compiled functions by name; a draw gives its shape, and an update that of its tasks."""
     names = []
 
     def jit(function, compiler_options):
@@ -122,7 +125,7 @@ def test_a_shape_that_has_several_turns_is_compiled_once(family, compiled):
 
 
 def test_a_step_is_compiled_once_for_all_sources(family, compiled):
-    """Their kinds of targets are the same; a model may be trained on two."""
+    """The sources have targets of the same kind; a model may be trained on two kinds."""
     sources = ("synthetic", "synthetic:rough", "synthetic:numbers")
     config = EveryModel.of(
         "t", "control", **{**SMALL, "num_features": (3, 3, 3)}, sources=sources, models=("square",) * 3
@@ -157,11 +160,11 @@ def test_rows_that_are_held_constant_give_the_gradients_of_mapped_ones(name, bat
 
     value, gradient = value_and_gradient()
     monkeypatch.setattr(Stepwise, "reads_remaining_map", False)
-    plain, whole = value_and_gradient()
+    plain, mapped = value_and_gradient()
     np.testing.assert_allclose(value, plain, rtol=1e-4)
-    assert np.abs(whole.purchase(Eigenbasis).log_ridge).max() > 1e-4  # so that a basis was bought and counts
-    scale = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(whole))
-    chex.assert_trees_all_close(gradient, whole, rtol=2e-3, atol=1e-4 * scale)
+    assert np.abs(mapped.purchase(Eigenbasis).log_ridge).max() > 1e-4  # so that a basis was bought and counts
+    scale = max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(mapped))
+    chex.assert_trees_all_close(gradient, mapped, rtol=2e-3, atol=1e-4 * scale)
 
 
 @pytest.mark.slow
@@ -193,7 +196,7 @@ def test_the_soft_constraint_trains_scheduler_and_projector(family, batch):
     update, state = step_of(config, family, start), gradients.init(start, config.learner.unroll)
     for step in range(config.outer.steps):
         state, _ = update(state, step)
-    before, after = (float(judge(one)["score"].mean()) for one in (start, state.protector))
+    before, after = (float(judge(protector)["score"].mean()) for protector in (start, state.protector))
     assert after < before - 0.2
     assert moved(start.scheduler, state.protector.scheduler)[".network['head']['bias']"]
 
@@ -247,9 +250,11 @@ def test_segments_add_up_to_the_whole_run(batch):
     rows, best = jax.tree.map(lambda leaf: leaf[3], (batch.rows, batch.best_loss))
     _, (run, _) = first_segment(protector, rows, best, setup, key, STEPS // 2)
     _, (run, _) = next_segment(protector, run, rows, best, setup, key, STEPS // 2)
-    whole, whole_spent = whole_run(protector, rows, best, setup, key)
+    of_whole_run, whole_spent = whole_run(protector, rows, best, setup, key)
     params = protector.finish(run.params, run.state, setup)
-    np.testing.assert_allclose(score(mean_loss(params, MODEL, rows), best, first_loss(MODEL, rows)), whole, rtol=1e-5)
+    np.testing.assert_allclose(
+        score(mean_loss(params, MODEL, rows), best, first_loss(MODEL, rows)), of_whole_run, rtol=1e-5
+    )
     np.testing.assert_allclose(run.spending.spent / setup.price_list.budget, whole_spent, rtol=1e-6)
 
 
@@ -349,9 +354,9 @@ def test_a_curriculum_begins_with_the_upper_half_of_the_budgets(monkeypatch):
     monkeypatch.setattr(TaskFamily, "sample", sample)
     config = CONFIG.but(steps=40, curriculum=0.5, log_signal=(1.0, 5.0))
     family = TaskFamily(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(0))
-    on, asked = Resolved(CONFIG.shapes[0], MODEL, ByMu("gdp"), family, family), {}
+    on, ranges = Resolved(CONFIG.shapes[0], MODEL, ByMu("gdp"), family, family), {}
     for step in (0, 10, 20, 39):
         with pytest.raises(Drawn) as drawn:
             gradients.draw_tasks(jnp.array(step), config.tasks, on, config.learner, config.outer)
-        asked[step] = drawn.value.args
-    assert asked == {0: (3.0, 5.0), 10: (2.0, 5.0), 20: (1.0, 5.0), 39: (1.0, 5.0)}
+        ranges[step] = drawn.value.args
+    assert ranges == {0: (3.0, 5.0), 10: (2.0, 5.0), 20: (1.0, 5.0), 39: (1.0, 5.0)}

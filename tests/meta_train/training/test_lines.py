@@ -1,4 +1,4 @@
-"""What a training of steps along the line changes, and what it leaves as it was."""
+"""Parameters that a training of steps along the line changes, and those that it leaves as they were."""
 
 import jax
 import numpy as np
@@ -35,8 +35,8 @@ def test_only_a_step_along_the_line_has_such_numbers():
     assert sum(int(mask.sum()) for mask in jax.tree.leaves(of_lines(control_filter(key)))) == 0
     masks = of_lines(control_line(key))
     assert all(bool(mask.all()) for mask in jax.tree.leaves(masks.projector.line))
-    found = sum(int(mask.sum()) for mask in jax.tree.leaves(masks))
-    assert found == sum(leaf.size for leaf in jax.tree.leaves(masks.projector.line))
+    count = sum(int(mask.sum()) for mask in jax.tree.leaves(masks))
+    assert count == sum(leaf.size for leaf in jax.tree.leaves(masks.projector.line))
 
 
 def test_a_training_of_lines_is_refused_for_a_protector_without_one(tmp_path):
@@ -55,7 +55,7 @@ def test_what_ships_serves_what_its_start_does():
 @pytest.mark.parametrize("fold", ["", "-fold-1", "-fold-2", "-fold-3"])
 def test_what_ships_has_a_line_and_is_its_start_in_all_else(fold):
     start, shipped = (checkpoint.load(f"{name}{fold}") for name in ("control-universal-wide", "control-universal"))
-    before, after = (dict(jax.tree_util.tree_leaves_with_path(one.protector)) for one in (start, shipped))
+    before, after = (dict(jax.tree_util.tree_leaves_with_path(loaded.protector)) for loaded in (start, shipped))
     added = {jax.tree_util.keystr(path) for path in after.keys() - before.keys()}
     assert added == {f".projector.line.{name}" for name in ("log_curvature", "log_spread", "logit_renewed")}
     for path, array in before.items():

@@ -46,17 +46,17 @@ def read(path):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def trained(tmp_path_factory):
     """The checkpoint of an uninterrupted training."""
     return meta_train(CONFIG, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.mark.slow
-def test_an_interrupted_training_resumes_to_the_same_bits(whole, tmp_path, monkeypatch):
+def test_an_interrupted_training_resumes_to_the_same_bits(trained, tmp_path, monkeypatch):
     compiled = gradients.compiled
 
-    def interrupted(*asked):
-        update = compiled(*asked)
+    def interrupted(*args):
+        update = compiled(*args)
 
         def step(state, number):
             if number == 3:
@@ -70,7 +70,7 @@ def test_an_interrupted_training_resumes_to_the_same_bits(whole, tmp_path, monke
         meta_train(CONFIG, tmp_path / "cut")
     monkeypatch.undo()
     resumed = meta_train(CONFIG, tmp_path / "cut")
-    first, second = read(whole), read(resumed)
+    first, second = read(trained), read(resumed)
     assert first.keys() == second.keys()
     for name in first:
         assert np.array_equal(first[name], second[name]), name
@@ -79,22 +79,22 @@ def test_an_interrupted_training_resumes_to_the_same_bits(whole, tmp_path, monke
 
 
 @pytest.mark.slow
-def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(whole):
-    loaded = checkpoint.load(whole)
+def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(trained):
+    loaded = checkpoint.load(trained)
     assert loaded.card["sources"] == ["breast_cancer"]
     assert loaded.card["range"]["num_features"] == [3, 3]
     assert loaded.card["command"] == "l2p meta-train --like tiny --out OUT"
-    assert resolve.like(str(whole)) == CONFIG
+    assert resolve.like(str(trained)) == CONFIG
     assert loaded.card["seconds"] > 0
     assert loaded.card["peak_memory_mib"] > 0
-    lines = [json.loads(line) for line in (whole.parent / "log.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (trained.parent / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
     assert ["held_out_score" in line for line in lines] == [False, True, False, True]
 
 
 @pytest.mark.parametrize(("lost", "ends"), [(MOST_LOST, True), (MOST_LOST - 1, False)])
 def test_a_training_whose_gradients_are_never_finite_ends_with_a_sentence(tmp_path, monkeypatch, lost, ends):
-    """Not one that has a finite gradient now and then."""
+    """A training that has a finite gradient now and then goes on."""
 
     def compiled(*_):
         return lambda state, number: (state, {"score": 0.0, "finite": float((number + 1) % (lost + 1) == 0)})
@@ -124,8 +124,8 @@ def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_fi
     shapes = {"num_features": (3, 5), "num_classes": (4, 3), "sampling_rates": (0.5, 0.25)}
     drawn = {"source": "synthetic:classes:3", "model": "softmax:3", "accountant": "rdp"}
     config = CONFIG.but(**shapes, **drawn)
-    asked = drawn["source"], drawn["model"]
-    assert config.shapes == (Shape(3, *asked, 4, 0.5), Shape(5, *asked, 3, 0.25))
+    source_and_model = drawn["source"], drawn["model"]
+    assert config.shapes == (Shape(3, *source_and_model, 4, 0.5), Shape(5, *source_and_model, 3, 0.25))
     start = starting_point(config)
     assert start.sampler == Poisson(0.5)
     trained = checkpoint.load(ship(config, tmp_path, start, {}, 0.0, (3, 5))).card["range"]
@@ -189,7 +189,7 @@ def test_gains_are_paired_by_task_and_split_by_band():
     # One step gets nowhere where the budget allows fifty of them.
     assert gains["mean"][-1] > 4 * gains["standard_error"][-1] > 0
     # Training selects by the score of what would run in each band.
-    in_bands = [evaluator(one)["held_out_score_per_budget"] for one in (start, still)]
+    in_bands = [evaluator(protector)["held_out_score_per_budget"] for protector in (start, still)]
     assert evaluator.merit(evaluator(start)) == pytest.approx(np.minimum(*in_bands).mean())
     assert evaluator.merit(evaluator.before) == pytest.approx(evaluator.before["held_out_score"], abs=1e-4)
 
@@ -218,13 +218,13 @@ def test_gains_are_measured_on_fresh_rows_whatever_training_scores():
 
 
 @pytest.mark.slow
-def test_a_finished_training_is_not_repeated_and_another_is_refused(whole):
-    first, log = read(whole), (whole.parent / "log.jsonl").read_text()
-    again = read(meta_train(CONFIG, whole.parent))
-    assert (whole.parent / "log.jsonl").read_text() == log
+def test_a_finished_training_is_not_repeated_and_another_is_refused(trained):
+    first, log = read(trained), (trained.parent / "log.jsonl").read_text()
+    again = read(meta_train(CONFIG, trained.parent))
+    assert (trained.parent / "log.jsonl").read_text() == log
     assert all(np.array_equal(first[name], again[name]) for name in first)
     with pytest.raises(InputError, match="another config"):
-        meta_train(CONFIG.but(seed=1), whole.parent)
+        meta_train(CONFIG.but(seed=1), trained.parent)
 
 
 def test_an_unknown_starting_point_is_refused(tmp_path):
@@ -259,7 +259,7 @@ class HarmEverywhere:
     def merit(self, report):
         return report["held_out_score"]
 
-    def final(self, protector, left):
+    def final(self, protector, seconds_left):
         return {}
 
 
@@ -279,10 +279,10 @@ def test_unseen_classes_are_not_used_for_selection(tmp_path, monkeypatch, unseen
 
 
 def test_a_warm_start_takes_what_was_tuned_and_no_facts_about_other_rows():
-    whole, fold = starting_point(ALONG_DIRECTIONS), starting_point(ALONG_DIRECTIONS.but(unseen=(7, 9)))
-    geometry = whole.purchase(PublicGeometry)
+    start, fold = starting_point(ALONG_DIRECTIONS), starting_point(ALONG_DIRECTIONS.but(unseen=(7, 9)))
+    geometry = start.purchase(PublicGeometry)
     tuned = dataclasses.replace(geometry, log_power=geometry.log_power + 1.0)
-    started = warm_start(fold, whole.with_purchases(tuned)).purchase(PublicGeometry)
+    started = warm_start(fold, start.with_purchases(tuned)).purchase(PublicGeometry)
     np.testing.assert_array_equal(started.log_power, tuned.log_power)
     assert_same_directions(started, directions_of(7, 9))
 

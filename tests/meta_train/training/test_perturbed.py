@@ -24,9 +24,9 @@ class Evaluator:
     def scores(self, protectors, shape, batch, seed):
         assert seed == batch
         each = [jax.tree.map(lambda leaf, place=place: leaf[place], protectors) for place in range(16)]
-        found = np.array([np.square(perturbed._numbers(one) - self.aim).sum() for one in each])
-        found[0] = np.nan
-        return found
+        errors = np.array([np.square(perturbed._numbers(protector) - self.aim).sum() for protector in each])
+        errors[0] = np.nan
+        return errors
 
 
 def test_steps_go_downhill_whatever_one_task_says_and_leave_alone_what_is_not_tuned():
@@ -35,11 +35,11 @@ def test_steps_go_downhill_whatever_one_task_says_and_leave_alone_what_is_not_tu
     state, update = perturbed.init(start), perturbed.compiled(("a", "b"), 16, 0.02, Outer(steps=300), evaluator)
     before = np.abs(perturbed._numbers(start) - evaluator.aim).max()
     for step in range(40):
-        state, told = update(state, step)
-    assert told["finite"] == 15 / 16
+        state, report = update(state, step)
+    assert report["finite"] == 15 / 16
     after = np.abs(perturbed._numbers(state.protector) - evaluator.aim).max()
     assert after < before / 2
     assert evaluator.shapes == ["a", "b"] * 20
-    kept = zip(jax.tree.leaves(start), jax.tree.leaves(state.protector), perturbed._tunable(start), strict=True)
-    assert all(np.array_equal(old, new) for old, new, tuned in kept if not tuned)
+    leaves = zip(jax.tree.leaves(start), jax.tree.leaves(state.protector), perturbed._tunable(start), strict=True)
+    assert all(np.array_equal(old, new) for old, new, tuned in leaves if not tuned)
     assert all(jnp.asarray(leaf).dtype != jnp.float64 for leaf in jax.tree.leaves(state))

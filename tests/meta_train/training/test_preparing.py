@@ -1,4 +1,4 @@
-"""What a training compiles for in the time that it has; nothing is compiled here."""
+"""Choice of the shapes that a training compiles for in the time that it has; nothing is compiled here."""
 
 import dataclasses
 
@@ -30,13 +30,13 @@ class Clock:
 class Evaluator:
     """Stands for one that takes no time."""
 
-    kept: tuple = ()
+    shapes: tuple = ()
 
     def prepare(self, shape):
         pass
 
     def keep(self, shapes):
-        self.kept = tuple(shapes)
+        self.shapes = tuple(shapes)
 
     def __call__(self, protector):
         pass
@@ -51,7 +51,7 @@ class State:
     ("minutes", "turns"), [(None, [0, 1, 2, 3]), (20, [0, 1, 2, 3]), (7, [0, 1, 3]), (5, [0, 1]), (2, [0])]
 )
 def test_shapes_that_would_take_too_long_are_left_out_and_a_model_comes_before_more_sizes(minutes, turns):
-    """Each of them takes 90 s to compile, and then no time."""
+    """A shape takes 90 s to compile, and then no time."""
     clock, lines, compiled, evaluator = Clock(), [], set(), Evaluator()
 
     def update(state, number):
@@ -62,7 +62,7 @@ def test_shapes_that_would_take_too_long_are_left_out_and_a_model_comes_before_m
     watch = Watch(minutes, foretells=True, say=lines.append, now=clock)
     assert preparing.prepare(*ASKED, update, evaluator, State(), watch, may_leave_out=True) == turns
     assert compiled == set(turns)
-    assert set(evaluator.kept) == {TASKS.shapes[turn] for turn in turns}
+    assert set(evaluator.shapes) == {TASKS.shapes[turn] for turn in turns}
     assert any(line.startswith("left out for lack of time: ") for line in lines) == (len(turns) < 4)
     assert lines[-1].startswith("about ")
     # A training that goes on compiles for all that it began with.

@@ -7,15 +7,15 @@ from meta_train.training.progress import _smoothed, draw
 
 
 def lines(count: int, constrained: bool) -> list[dict]:
-    made = []
+    printed = []
     for step in range(count):
         line = {"step": step, "score": 1.0 / (1 + step), "gradient_norm": 0.0, "largest_gradient_norm": float("inf")}
         if constrained:
             line |= {"constraint": -0.1, "constraint_abs": 0.1}
         if step % 5 == 4:
             line |= {"held_out_score": 0.5, "held_out_score_per_budget": [0.1] * 8}
-        made.append(line)
-    return made
+        printed.append(line)
+    return printed
 
 
 @pytest.mark.slow

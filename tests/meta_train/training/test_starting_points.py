@@ -1,4 +1,4 @@
-"""Where tuning starts: rivals that have a start of their own keep what makes them that method."""
+"""Starting points of tuning: rivals that have a start of their own keep what makes them that method."""
 
 import jax
 import pytest
@@ -37,4 +37,4 @@ def test_rivals_from_moments_are_tuned_in_all_their_constants_and_in_the_price_o
     free = {jax.tree_util.keystr(path) for path, may_be_tuned in leaves if may_be_tuned}
     assert free >= constants | {".centering.logit_share"}
     by_name = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(start)}
-    assert all(by_name[one].shape == (3,) for one in constants)  # functions of the budget
+    assert all(by_name[name].shape == (3,) for name in constants)  # functions of the budget

@@ -22,13 +22,13 @@ def clock():
     return Clock()
 
 
-def made(clock, minutes=None):
+def watch_of(clock, minutes=None):
     lines = []
     return Watch(minutes, say=lines.append, now=clock), lines
 
 
 def test_a_training_stops_while_there_is_time_to_judge_it(clock):
-    bound, lines = made(clock, minutes=10)
+    bound, lines = watch_of(clock, minutes=10)
     clock.at = 100.0
     bound.set_aside(200.0)
     bound.estimate(step=2.0, check=8.0, steps=1000, eval_every=40)
@@ -46,7 +46,7 @@ def test_a_training_stops_while_there_is_time_to_judge_it(clock):
 
 
 def test_what_goes_on_is_estimated_for_the_steps_that_are_left(clock):
-    unbound, lines = made(clock)
+    unbound, lines = watch_of(clock)
     unbound.estimate(step=1.0, check=0.0, steps=10, eval_every=10)
     assert lines == ["about 10 s to go: 10 steps of 1 s, and 0 s to judge the result."]
     clock.at = 1e9
@@ -61,7 +61,7 @@ def test_minutes_that_bound_nothing_are_refused(minutes):
 
 
 def test_a_line_comes_now_and_then_without_a_terminal(clock):
-    quiet, lines = made(clock)
+    quiet, lines = watch_of(clock)
     for step in range(1, 10):
         clock.at += watch.ELSEWHERE / 2
         quiet.tell(step, 9, watch.ELSEWHERE / 2, None if step < 5 else -1.5)

@@ -59,7 +59,7 @@ def test_what_ships_differs_from_its_start_on_wide_tables_alone(fold):
     start, shipped = (
         checkpoint.load(f"{name}{fold}") for name in ("control-universal-narrow", "control-universal-wide")
     )
-    before, after = (dict(jax.tree_util.tree_leaves_with_path(one.protector)) for one in (start, shipped))
+    before, after = (dict(jax.tree_util.tree_leaves_with_path(loaded.protector)) for loaded in (start, shipped))
     for path, mask in jax.tree_util.tree_leaves_with_path(of_wide_tables(start.protector)):
         np.testing.assert_array_equal(np.where(mask, 0.0, after[path]), np.where(mask, 0.0, before[path]))
         assert not np.any(np.where(mask, before[path], 0.0))

@@ -40,9 +40,9 @@ def prices_fall_with_noise_and_add_up(name):
     for sampler, adjacency, mechanism in covered(name):
         filter = filter_of(name, sampler, adjacency)
         for sampled in (False, True):
-            found = filter.prices(mechanism, NOISE, sampled, TAIL)
-            assert np.all(found[1:] <= found[:-1]), (sampler, mechanism)
-            finite = found[np.isfinite(found)]
+            prices = filter.prices(mechanism, NOISE, sampled, TAIL)
+            assert np.all(prices[1:] <= prices[:-1]), (sampler, mechanism)
+            finite = prices[np.isfinite(prices)]
             assert len(finite) >= 2
             assert np.all(np.diff(finite) < 0) == find(name).composes, (sampler, mechanism)
         # Steps of different epochs, since a row is in one step of an epoch.
@@ -62,11 +62,11 @@ def prices_inside_the_run_bound_the_float64_ones(name):
         for sampled in (False, True):
             true = filter.prices(mechanism, NOISE, sampled, TAIL)
             price = jax.vmap(lambda noise: price_list.price(Event(mechanism, noise, TAIL), sampled))  # noqa: B023
-            found = np.asarray(price(jnp.asarray(NOISE)), np.float64)
+            prices = np.asarray(price(jnp.asarray(NOISE)), np.float64)
             # Inside the run the quadrature does not reach multipliers below order / 40, which cost what all rows do.
             reached = filter.order / 40 < NOISE if filter.neighbours is not None and sampled else np.isfinite(true)
-            assert np.all(true <= found), (sampler, mechanism)
-            assert np.all(found[reached] <= true[reached] * (1 + 1e-3)), (sampler, mechanism)
+            assert np.all(true <= prices), (sampler, mechanism)
+            assert np.all(prices[reached] <= true[reached] * (1 + 1e-3)), (sampler, mechanism)
 
 
 @functools.cache
@@ -78,7 +78,7 @@ def by_dp_accounting(mechanism, rate, noise, count):
 
 
 def a_certificate_is_never_below_dp_accountings(name):
-    """Where dp-accounting has loss distributions; returns how many comparisons were made."""
+    """Compares with dp-accounting where that has loss distributions; returns the number of comparisons."""
     # One that composes nothing certifies a single query, at its budget.
     accountant, compared, noise = find(name), 0, 8.0
     count = 12 if accountant.composes else 1
@@ -88,13 +88,13 @@ def a_certificate_is_never_below_dp_accountings(name):
             continue
         steps = 1 + sampler.steps_per_charge * np.arange(count)
         trace = [Answered(int(step), mechanism, noise) for step in steps]
-        found = by_dp_accounting(mechanism, sampler.rate() if one_sided else None, noise, count)
+        epsilon = by_dp_accounting(mechanism, sampler.rate() if one_sided else None, noise, count)
         certified = []
         if accountant.composes:
             certified.append(accountant.epsilon_of(FixedTrace(trace, sampler, adjacency, DELTA, count)))
         if accountant.adaptive:
             certified.append(Filter(name, Budget(12.0, DELTA, adjacency), sampler, count).certify(trace, False))
-        assert found <= min(certified) * (1 + 1e-3), (sampler, adjacency, mechanism)
+        assert epsilon <= min(certified) * (1 + 1e-3), (sampler, adjacency, mechanism)
         compared += 1
     return compared
 
@@ -111,10 +111,10 @@ def what_is_not_covered_is_refused_in_a_sentence_or_never_granted(name):
                 filter = EnvelopeFilter(name, filter.budget, sampler, 20, envelope=trace)
             price = filter.price_list().price(Event(mechanism, jnp.float32(1e3), TAIL), True, jnp.int32(0), 0)
         except InputError as refusal:
-            said = str(refusal)
-            assert "\n" not in said
-            assert said.endswith(".")
-            assert "choose" in said
+            message = str(refusal)
+            assert "\n" not in message
+            assert message.endswith(".")
+            assert "choose" in message
             continue
         assert math.isinf(price), (sampler, adjacency, mechanism)
         assert math.isinf(filter.spent(trace))

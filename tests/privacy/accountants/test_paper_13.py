@@ -36,8 +36,8 @@ def test_the_paper_s_rule_costs_13_q_squared_rho_where_its_preconditions_hold():
         for noise in (least * (1 + 1e-4), 3 * least, 1e4):
             true = sampled_price(filter, "gaussian", float(np.float32(noise)))
             assert true == pytest.approx(13 * rate**2 / (2 * noise**2), rel=1e-6)
-            found = float(accountant.price(Event("gaussian", jnp.float32(noise)), sampled=True))
-            assert true <= found <= true * (1 + 1e-5)
+            cost = float(accountant.price(Event("gaussian", jnp.float32(noise)), sampled=True))
+            assert true <= cost <= true * (1 + 1e-5)
         # It is far above the tight price in the same unit.
         tight = Filter("ctcdp", filter.budget, sampler)
         assert tight.order == filter.order

@@ -36,8 +36,8 @@ def laplace_delta(noise, epsilon):
 
 @pytest.mark.parametrize("noise", [0.7, 5.0])
 def test_one_laplace_query_costs_what_its_formula_says(noise):
-    found = price("pld", trace(noise, 1, "laplace"), FULL, delta=1e-3)
-    assert laplace_delta(noise, found * (1 + 1e-6)) <= 1e-3 <= laplace_delta(noise, found * (1 - 1e-2)) + 1e-9
+    epsilon = price("pld", trace(noise, 1, "laplace"), FULL, delta=1e-3)
+    assert laplace_delta(noise, epsilon * (1 + 1e-6)) <= 1e-3 <= laplace_delta(noise, epsilon * (1 - 1e-2)) + 1e-9
 
 
 def test_answers_over_two_coordinates_cost_no_more_than_one_laplace_variable():

@@ -32,19 +32,21 @@ SHARED = {"__init__", "base", "families", "gaussians", "least_target", "tables"}
 
 
 def test_every_file_is_one_listed_accountant_of_its_name():
-    listed = [one.name for one in accountants.LISTED]
+    listed = [accountant.name for accountant in accountants.LISTED]
     assert len(set(listed)) == len(listed)
     assert {path.stem for path in FOLDER.glob("*.py")} == {*listed, *SHARED}
-    assert [one.name for one in every()] == listed
-    assert all(isinstance(one, RunAccountant) for one in for_runs())
-    assert all(not isinstance(one, RunAccountant) for one in every() if one.name not in run_names())
+    assert [accountant.name for accountant in every()] == listed
+    assert all(isinstance(accountant, RunAccountant) for accountant in for_runs())
+    assert all(
+        not isinstance(accountant, RunAccountant) for accountant in every() if accountant.name not in run_names()
+    )
 
 
 def test_every_accountant_says_in_a_sentence_why_it_holds():
-    for one in every():
-        assert "20" in one.theorem  # the years of its sources
-        assert one.theorem.endswith(".")
-        assert "\n" not in one.theorem
+    for accountant in every():
+        assert "20" in accountant.theorem  # the years of its sources
+        assert accountant.theorem.endswith(".")
+        assert "\n" not in accountant.theorem
 
 
 def test_choices_of_the_command_line_are_those_of_the_registry():
@@ -55,8 +57,8 @@ def test_choices_of_the_command_line_are_those_of_the_registry():
 
 def test_names_are_listed_without_jax():
     code = "import sys; from l2p.privacy.accountants import run_names; run_names(); print('jax' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "False"
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():
@@ -72,10 +74,10 @@ def test_either():
 def test_samplers_name_no_accountant_and_every_sampler_is_covered():
     assert {type(sampler) for sampler in tables.EXAMPLES} == set(sampling.SAMPLERS.values())
     source = Path(sampling.__file__).read_text(encoding="utf-8")
-    assert not [one.name for one in every() if f'"{one.name}"' in source]
+    assert not [accountant.name for accountant in every() if f'"{accountant.name}"' in source]
     for sampler in tables.EXAMPLES:
         for adjacency in sampler.adjacencies:
-            assert any(one.covers(sampler, adjacency) for one in for_runs())
+            assert any(accountant.covers(sampler, adjacency) for accountant in for_runs())
 
 
 def test_the_tables_in_the_docs_are_those_of_the_accountants():
@@ -141,8 +143,8 @@ def test_a_new_accountant_is_one_file_and_one_line(new, capsys):
     assert noise["new"] == pytest.approx(noise["zcdp"] * 2**0.5, rel=1e-5)
     assert planning.num_steps(budget, FullBatch(), noise["new"], "new") == 10
     # The command line lists it, for plans both ways.
-    for known in (["--epsilon", "1"], ["--noise-multiplier", "30"]):
-        assert main(["account", "--delta", "1e-6", "--steps", "10", *known, "--json"]) == 0
+    for options in (["--epsilon", "1"], ["--noise-multiplier", "30"]):
+        assert main(["account", "--delta", "1e-6", "--steps", "10", *options, "--json"]) == 0
         lines = {line["accountant"]: line for line in json.loads(capsys.readouterr().out)["accountants"]}
         assert lines["new"]["value"] > lines["zcdp"]["value"] > 0
     # So do the choices of `l2p apply`, messages and tables.
@@ -187,7 +189,11 @@ def test_an_accountant_says_which_epochs_and_neighbours_it_covers():
 
 
 #: Those that price a Gaussian query on all rows by what it is.
-BY_MU = [one.name for one in for_runs() if "gaussian" in one.coefficients and one.mu(Budget(1.0, 1e-6)) is not None]
+BY_MU = [
+    accountant.name
+    for accountant in for_runs()
+    if "gaussian" in accountant.coefficients and accountant.mu(Budget(1.0, 1e-6)) is not None
+]
 
 
 @pytest.mark.parametrize("name", BY_MU)
@@ -203,5 +209,5 @@ def test_one_gaussian_query_of_the_stated_mu_costs_the_whole_budget(name):
 
 
 def test_which_accountants_bind_and_which_price_by_mu_alone():
-    assert {one.name for one in for_runs() if not one.binds} == {"gdp", "rdp", "zcdp"}
-    assert {one.name for one in for_runs() if one.by_mu} >= {"gdp", "zcdp", "ctcdp"}
+    assert {accountant.name for accountant in for_runs() if not accountant.binds} == {"gdp", "rdp", "zcdp"}
+    assert {accountant.name for accountant in for_runs() if accountant.by_mu} >= {"gdp", "zcdp", "ctcdp"}

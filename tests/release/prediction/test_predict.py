@@ -72,11 +72,11 @@ def test_a_run_that_is_killed_while_it_saves_leaves_no_model_without_its_card(tr
         card.write_text("older")
     monkeypatch.setattr(whole_folder.shutil, "rmtree", lambda *_, **__: None)
     for place in itertools.count(1):  # before every write, every move and every wait for the disk, in turn
-        left = itertools.count(place, -1)
+        steps_left = itertools.count(place, -1)
 
-        def killing(function, left=left):
+        def killing(function, steps_left=steps_left):
             def act(*args, **kwargs):
-                if next(left) == 0:
+                if next(steps_left) == 0:
                     raise Killed
                 return function(*args, **kwargs)
 
@@ -108,10 +108,10 @@ def run(trained, tmp_path_factory):
 def with_params(result, model, target, params=None):
     """A result of another model on the same features."""
     schema = dataclasses.replace(WARD, target=target)
-    what = find_model(model)
-    count = what.num_params(len(Encoding(schema).names))
+    trained_model = find_model(model)
+    count = trained_model.num_params(len(Encoding(schema).names))
     params = np.random.default_rng(1).normal(size=count) if params is None else params
-    return dataclasses.replace(result, model=what, schema=schema, params=jnp.asarray(params, jnp.float32))
+    return dataclasses.replace(result, model=trained_model, schema=schema, params=jnp.asarray(params, jnp.float32))
 
 
 def write_csv(path, columns, separator=","):
@@ -154,9 +154,9 @@ def test_a_tables_form_and_the_order_of_its_columns_make_no_difference(trained, 
     columns = table(1)
     order = np.random.default_rng(len(form)).permutation(list(columns))
     data = FORMS[form](tmp_path, {name: columns[name] for name in order if name not in ("id", "back")})
-    for one in (trained, l2p.load_model(run)):
-        np.testing.assert_array_equal(one.predict(data), trained.predict(columns))
-        np.testing.assert_array_equal(one.predict_proba(data), trained.predict_proba(columns))
+    for predictor in (trained, l2p.load_model(run)):
+        np.testing.assert_array_equal(predictor.predict(data), trained.predict(columns))
+        np.testing.assert_array_equal(predictor.predict_proba(data), trained.predict_proba(columns))
 
 
 @given(st.permutations(range(COUNT)), st.integers(1, COUNT))
@@ -203,12 +203,12 @@ TARGETS = {
 def test_classes_come_back_as_they_were_declared(trained, name):
     model, target, classes = TARGETS[name]
     result = with_params(trained, model, target)
-    found = result.predict(table(1))
-    assert set(found.tolist()) == classes
+    predictions = result.predict(table(1))
+    assert set(predictions.tolist()) == classes
     if find_model(model).gives_probabilities:
         likely = result.predict_proba(table(1))
         np.testing.assert_allclose(likely.sum(1), 1, atol=1e-6)
-        np.testing.assert_array_equal(np.array(target.classes, object)[likely.argmax(1)], found)
+        np.testing.assert_array_equal(np.array(target.classes, object)[likely.argmax(1)], predictions)
     else:
         with pytest.raises(InputError, match=r"without probabilities.*logistic, mlp or softmax"):
             result.predict_proba(table(1))
@@ -218,17 +218,17 @@ def test_numbers_come_back_in_their_own_units(trained):
     target, params = Target("cost", bounds=(100, 300)), np.zeros(6)
     params[0], params[-1] = 0.5, 0.5  # a quarter, and half the age
     result = with_params(trained, "square", target, params)
-    found = result.predict({"age": [0, 60, 120, None], "dose": [0, 0, 0, 0], "ward": ["a", "b", "a", "a"]})
-    np.testing.assert_allclose(found, [150, 200, 250, 200], rtol=1e-5)
+    predictions = result.predict({"age": [0, 60, 120, None], "dose": [0, 0, 0, 0], "ward": ["a", "b", "a", "a"]})
+    np.testing.assert_allclose(predictions, [150, 200, 250, 200], rtol=1e-5)
     with pytest.raises(InputError, match="predicts a number"):
         result.predict_proba(table(1))
 
 
 def test_a_row_that_cannot_be_read_has_a_place_without_a_prediction(trained):
     rows = {"age": [30, None, np.inf, 30], "dose": [0.5, 0.5, 0.5, None], "ward": ["a", None, "a", "never seen"]}
-    found, likely = trained.predict(rows), trained.predict_proba(rows)
-    assert [value in WORDS for value in found] == [True, True, False, False]
-    assert found[2] is found[3] is None
+    predictions, likely = trained.predict(rows), trained.predict_proba(rows)
+    assert [value in WORDS for value in predictions] == [True, True, False, False]
+    assert predictions[2] is predictions[3] is None
     np.testing.assert_array_equal(np.isnan(likely).any(1), [False, False, True, True])
     number = with_params(trained, "square", Target("cost", bounds=(0, 1))).predict(rows)
     assert number.dtype == np.float64
@@ -254,8 +254,8 @@ def test_a_model_of_encoded_rows_predicts_for_such_rows():
         rows, "noisygd", l2p.Budget(20.0, 1e-5), key=jax.random.key(0), model="square", kind="binary"
     )
     assert set(classifier.predict(x).tolist()) == {0, 1}
-    for data, said in ((2 * x, "outside"), (x[:, :1], "rows of 2 features"), ({"x0": [1]}, "without a schema")):
-        with pytest.raises(InputError, match=said):
+    for data, phrase in ((2 * x, "outside"), (x[:, :1], "rows of 2 features"), ({"x0": [1]}, "without a schema")):
+        with pytest.raises(InputError, match=phrase):
             result.predict(data)
 
 
@@ -274,7 +274,7 @@ def bounded(trained, tmp_path_factory):
 
 
 def from_arrays(path, name):
-    """What the arrays of a model's file say of `TABLE`, as `Result.save` documents them; NaN without a prediction."""
+    """Predictions for `TABLE` from the arrays of a model's file, as `Result.save` documents them; NaN for none."""
     arrays = safetensors.numpy.load_file(path / "model.safetensors")
     ends = np.array([BOUNDS[column] for column in ("age", "dose")])
     x = np.stack([TABLE["age"], TABLE["dose"]], 1).clip(*ends.T)
@@ -376,7 +376,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_predicted_is_one_sentence_and_leaves_no_file(trained, bounded, tmp_path, capsys, name):
-    changes, said = BAD[name]
+    changes, phrase = BAD[name]
     result = trained
     if "model" in changes or "classes" in changes:
         target = Target("back", classes=changes.get("classes", WORDS))
@@ -396,6 +396,6 @@ def test_what_cannot_be_predicted_is_one_sentence_and_leaves_no_file(trained, bo
     assert predict(run, [table_file], tmp_path / changes.get("out", "found.csv"), *changes.get("more", ())) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert said in err
+    assert phrase in err
     assert "61.06" not in err
     assert sorted(tmp_path.iterdir()) == before

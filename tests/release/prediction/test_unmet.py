@@ -24,11 +24,11 @@ def table():
 
 
 def moved(result, cell):
-    """How far a cell in place of the usual ones moves the log-odds of a row: the most of 50 rows."""
+    """Largest change in the log-odds of 50 rows that a cell in place of the usual ones makes."""
     rows = {name: cells[:50] for name, cells in table().items()}
     odds = [
-        np.log(found[:, 1] / found[:, 0])
-        for found in (result.predict_proba(rows | {"eye": eye}) for eye in (rows["eye"], np.full(50, cell, object)))
+        np.log(shares[:, 1] / shares[:, 0])
+        for shares in (result.predict_proba(rows | {"eye": eye}) for eye in (rows["eye"], np.full(50, cell, object)))
     ]
     return np.abs(odds[1] - odds[0]).max()
 
@@ -49,7 +49,7 @@ def test_what_no_row_held_counts_as_what_rows_did_hold_where_a_mean_was_released
 
 def test_an_undeclared_value_needs_no_mean_and_a_column_that_no_answer_proves_is_warned_of(results):
     assert moved(results["noisygd"], "hazel") < max(moved(results["noisygd"], eye) for eye in EYE.values)
-    (warning,) = [said for said in results["noisygd"].card.warnings if "filled" in said]
+    (warning,) = [warning for warning in results["noisygd"].card.warnings if "filled" in warning]
     assert "'eye:missing'" in warning
 
 

@@ -48,16 +48,16 @@ def a_result():
 @pytest.fixture
 def recorded(monkeypatch):
     """A replacement of `private_train` that records its arguments and scores a run by minus its number."""
-    asked = []
+    calls = []
 
     def pretend(data, named, budget, *, key, params=None, **_):
-        asked.append(SimpleNamespace(named=named, budget=budget, key=key, params=params))
-        number = float(len(asked))
+        calls.append(SimpleNamespace(named=named, budget=budget, key=key, params=params))
+        number = float(len(calls))
         params = jnp.array([-number]) if isinstance(named.protector, module.Score) else jnp.full(3, number)
         return dataclasses.replace(a_result(), params=params)
 
     monkeypatch.setattr(module, "private_train", pretend)
-    return asked
+    return calls
 
 
 def card_of(tuned):
@@ -181,17 +181,17 @@ def ledger_in(folder, unit):
 
 @pytest.mark.parametrize("unit", ["rdp", "basic"])
 def test_all_runs_are_reserved_before_the_first_and_count_in_full_after_the_last(recorded, tmp_path, monkeypatch, unit):
-    ledger, pretend, seen = ledger_in(tmp_path, unit), module.private_train, []
+    ledger, pretend, states = ledger_in(tmp_path, unit), module.private_train, []
 
     def watched(*args, **options):
         assert "ledger" not in options
-        seen.append([entry.state for entry in ledger.entries()])
+        states.append([entry.state for entry in ledger.entries()])
         return pretend(*args, **options)
 
     monkeypatch.setattr(module, "private_train", watched)
     monkeypatch.setattr(NegativeBinomial, "draw", lambda self, uniform: 3)
     tuned = private_tuning(ROWS, ["noisygd", "auto_clip"], BUDGET, repetitions=LAW, ledger=ledger.path)
-    assert seen == [["reserved"]] * 6
+    assert states == [["reserved"]] * 6
     (entry,) = ledger.entries()
     cost = (
         Cost(2.0, 1e-6) if unit == "basic" else Cost(LAW.divergence(tuned.base_rho, Filter("rdp", ledger.budget).order))

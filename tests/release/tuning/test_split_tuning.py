@@ -48,32 +48,32 @@ def a_result():
 
 @pytest.mark.slow
 def test_every_run_reads_rows_of_its_own_and_may_spend_the_whole_budget(monkeypatch):
-    asked = []
+    calls = []
 
     def pretend(data, protector, budget, *, key, **_):
-        asked.append((np.asarray(data.x), budget, key))
-        params = protector.candidates[1] if isinstance(protector, Choice) else jnp.full(3, float(len(asked)))
+        calls.append((np.asarray(data.x), budget, key))
+        params = protector.candidates[1] if isinstance(protector, Choice) else jnp.full(3, float(len(calls)))
         return dataclasses.replace(a_result(), params=params)
 
     monkeypatch.setattr(module, "private_train", pretend)
     chosen = split_tuning(ROWS, ["noisygd", GOOD, "auto_clip"], BUDGET, key=jax.random.key(4))
     assert chosen.candidate == 1
-    assert [len(x) for x, *_ in asked] == [150] * 4
-    together = np.concatenate([x for x, *_ in asked])
+    assert [len(x) for x, *_ in calls] == [150] * 4
+    together = np.concatenate([x for x, *_ in calls])
     assert np.array_equal(np.sort(together, 0), np.sort(np.asarray(ROWS.x), 0))  # each row once
     assert not np.array_equal(together, ROWS.x)  # in no order of theirs
-    assert {budget for _, budget, _ in asked} == {BUDGET}
-    keys = np.stack([jax.random.key_data(key) for *_, key in asked])
+    assert {budget for _, budget, _ in calls} == {BUDGET}
+    keys = np.stack([jax.random.key_data(key) for *_, key in calls])
     assert len(np.unique(keys, axis=0)) == 4
     card = chosen.result.card
     assert (card.num_rows, card.epsilon_certified, card.mu) == (600, BUDGET.epsilon, None)
     assert "disjoint parts" in card.theorem
     # Other rows in the same places are assigned alike: no part depends on what rows hold.
-    again = asked[:]
-    asked.clear()
+    again = calls[:]
+    calls.clear()
     split_tuning(ROWS.replace(x=1 - ROWS.x), ["noisygd", GOOD, "auto_clip"], BUDGET, key=jax.random.key(4))
-    for (one, *_), (other, *_) in zip(again, asked, strict=True):
-        np.testing.assert_allclose(one, 1 - other, atol=1e-6)
+    for (first, *_), (second, *_) in zip(again, calls, strict=True):
+        np.testing.assert_allclose(first, 1 - second, atol=1e-6)
 
 
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
@@ -89,12 +89,12 @@ def test_the_choice_is_the_exponential_mechanism_on_errors_with_the_whole_epsilo
         return start(Choice(POINTS), POINTS[0] * 0, rows, setup, Simulation(key))[0].state
 
     count = 6_000
-    found = np.bincount(choose(jax.random.split(jax.random.key(0), count)), minlength=3)
+    counts = np.bincount(choose(jax.random.split(jax.random.key(0), count)), minlength=3)
     # A row of another kind moves each number of errors by one, and up or down where it is replaced.
     rate = budget.epsilon / adjacency.sensitivity_factor
-    assert stats.chisquare(found, count * special.softmax(-rate * errors)).pvalue > 1e-6
+    assert stats.chisquare(counts, count * special.softmax(-rate * errors)).pvalue > 1e-6
     for wrong in (rate / 1.5, rate * 1.5, -rate):
-        assert stats.chisquare(found, count * special.softmax(-wrong * errors)).pvalue < 1e-6
+        assert stats.chisquare(counts, count * special.softmax(-wrong * errors)).pvalue < 1e-6
 
 
 @pytest.mark.slow

@@ -50,11 +50,11 @@ def read(data, format=None, wanted=None):
     return {name: [cell for block in blocks for cell in block[name].tolist()] for name in wanted or source.names}
 
 
-def same_cells(found):
-    assert list(found) == NAMES
-    np.testing.assert_array_equal(numbers(np.array(found["age"], object)), [61, 7.5, np.nan, -3])
-    assert found["ward, old"] == [row[1] for row in CELLS]
-    assert found["back"] == [row[2] for row in CELLS]
+def same_cells(cells):
+    assert list(cells) == NAMES
+    np.testing.assert_array_equal(numbers(np.array(cells["age"], object)), [61, 7.5, np.nan, -3])
+    assert cells["ward, old"] == [row[1] for row in CELLS]
+    assert cells["back"] == [row[2] for row in CELLS]
 
 
 def written(separator=",", header=True):
@@ -146,13 +146,13 @@ def test_frames_keep_their_missing_cells():
             "kind": pd.Categorical(["a", None]),
         }
     )
-    found = read(frame)
-    assert found["bool"] == [True, None]
-    assert found["text"] == found["kind"] == ["a", None]
-    np.testing.assert_array_equal(found["int"], [1, np.nan])
+    cells = read(frame)
+    assert cells["bool"] == [True, None]
+    assert cells["text"] == cells["kind"] == ["a", None]
+    np.testing.assert_array_equal(cells["int"], [1, np.nan])
     pl = pytest.importorskip("polars", reason="polars is not installed: pip install polars")
-    found = read(pl.DataFrame({"bool": [True, None], "kind": pl.Series(["a", None], dtype=pl.Categorical)}))
-    assert found == {"bool": [True, None], "kind": ["a", None]}
+    cells = read(pl.DataFrame({"bool": [True, None], "kind": pl.Series(["a", None], dtype=pl.Categorical)}))
+    assert cells == {"bool": [True, None], "kind": ["a", None]}
 
 
 def test_neither_pandas_nor_polars_is_imported():
@@ -188,8 +188,8 @@ def test_arrow_types_are_read_as_they_mean():
     )
     source = open_table(table)
     assert source.types == {"whole": "number", "word": "category", "truth": "category", "price": "number"}
-    found = read(table, wanted=["whole", "word", "truth", "nothing"])
-    assert found == {"whole": [2**60 + 1, None], "word": ["a", None], "truth": [True, None], "nothing": [None, None]}
+    cells = read(table, wanted=["whole", "word", "truth", "nothing"])
+    assert cells == {"whole": [2**60 + 1, None], "word": ["a", None], "truth": [True, None], "nothing": [None, None]}
     with pytest.raises(InputError, match="column 'day' of the table holds neither numbers nor texts"):
         read(table, wanted=["day"])
 

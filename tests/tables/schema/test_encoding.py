@@ -1,4 +1,4 @@
-"""What a row becomes depends on that row and the schema alone, and a prediction comes back as the word it was."""
+"""A row's encoding depends on that row and the schema alone, and a prediction comes back as the word it was."""
 
 import numpy as np
 import pytest
@@ -34,40 +34,40 @@ ROWS = (*SCHEMA.columns, "back")
 
 
 def block(raw):
-    found = {}
+    columns = {}
     for name, column in zip(ROWS, zip(*raw, strict=True), strict=True):
-        found[name] = np.empty(len(raw), object)
-        found[name][:] = column
-    return found
+        columns[name] = np.empty(len(raw), object)
+        columns[name][:] = column
+    return columns
 
 
 def encoded(raw):
-    made = ENCODING.rows(block(raw))
-    return np.column_stack([made.x, made.y, made.mask])
+    encoded_rows = ENCODING.rows(block(raw))
+    return np.column_stack([encoded_rows.x, encoded_rows.y, encoded_rows.mask])
 
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(rows, st.randoms())
 def test_a_row_alone_is_the_row_in_any_order_and_any_block(raw, random):
-    whole = encoded(raw)
-    np.testing.assert_array_equal(whole, np.concatenate([encoded([row]) for row in raw]))
+    together = encoded(raw)
+    np.testing.assert_array_equal(together, np.concatenate([encoded([row]) for row in raw]))
     order = list(range(len(raw)))
     random.shuffle(order)
-    np.testing.assert_array_equal(encoded([raw[place] for place in order]), whole[order])
+    np.testing.assert_array_equal(encoded([raw[place] for place in order]), together[order])
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows)
 def test_rows_are_within_bounds_and_null_rows_are_zero(raw):
-    made = ENCODING.rows(block(raw))
-    assert made.x.shape == (len(raw), len(ENCODING.names))
-    assert {part.dtype for part in (made.x, made.y, made.mask)} == {np.dtype(np.float32)}
-    assert (made.x >= 0).all() and (made.x <= 1).all()  # noqa: PT018
-    assert np.isin(made.mask, (0, 1)).all() and np.isin(made.y, (0, 1)).all()  # noqa: PT018
-    null = made.mask == 0
-    assert not made.x[null].any()
-    assert not made.y[null].any()
+    table = ENCODING.rows(block(raw))
+    assert table.x.shape == (len(raw), len(ENCODING.names))
+    assert {part.dtype for part in (table.x, table.y, table.mask)} == {np.dtype(np.float32)}
+    assert (table.x >= 0).all() and (table.x <= 1).all()  # noqa: PT018
+    assert np.isin(table.mask, (0, 1)).all() and np.isin(table.y, (0, 1)).all()  # noqa: PT018
+    null = table.mask == 0
+    assert not table.x[null].any()
+    assert not table.y[null].any()
 
 
 @settings(max_examples=100, deadline=None)
@@ -138,9 +138,9 @@ def test_decimal_commas_of_features_and_target_apart_are_read_once():
 
 def test_a_label_that_is_not_declared_makes_a_null_row_or_is_refused():
     raw = [("25", 0, "b", "3", "True", "", label) for label in ("yes", "yes.", "no", " no ", "perhaps", "")]
-    made = ENCODING.rows(block(raw))
-    assert made.y.tolist() == [1, 1, 0, 0, 0, 0]
-    assert made.mask.tolist() == [1, 1, 1, 1, 0, 0]
+    table = ENCODING.rows(block(raw))
+    assert table.y.tolist() == [1, 1, 0, 0, 0, 0]
+    assert table.mask.tolist() == [1, 1, 1, 1, 0, 0]
     with pytest.raises(InputError, match="labels other than 'no', 'yes'"):
         ENCODING.rows(block(raw), "refuse")
 

@@ -1,4 +1,4 @@
-"""What a row becomes does not depend on another row, whose cell may decide the type of the whole column."""
+"""A row's encoding does not depend on another row, whose cell may decide the type of the whole column."""
 
 import numpy as np
 import pytest
@@ -20,19 +20,19 @@ def encoded(column, name="v", **schema):
     return np.asarray(rows.x)[:-1]
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=repr)
+@pytest.mark.parametrize("cell", OTHERS, ids=repr)
 @pytest.mark.parametrize("cells", [[1, 2, -3, 1], [1.0, 2.0, -3.0, 1.0], ["1", "2.0", "-3", "1.00"]], ids=repr)
-def test_a_row_is_encoded_the_same_whatever_another_row_holds(cells, other):
+def test_a_row_is_encoded_the_same_whatever_another_row_holds(cells, cell):
     expected = encoded([1, 2, -3, 1, 7])
     assert expected.any(axis=1).all()
-    assert np.array_equal(encoded([*cells, other]), expected)
+    assert np.array_equal(encoded([*cells, cell]), expected)
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=repr)
-def test_a_label_is_read_the_same_whatever_another_row_holds(other):
+@pytest.mark.parametrize("label", OTHERS, ids=repr)
+def test_a_label_is_read_the_same_whatever_another_row_holds(label):
     schema = Schema({"v": Number(0, 1)}, TARGET)
     for labels in ([0, 1, 0], [0.0, 1.0, -0.0], ["0", "1.0", "0.0"]):
-        rows = read_rows({"v": [0.5] * 4, "y": [*labels, other]}, Encoding(schema), on_invalid="null")
+        rows = read_rows({"v": [0.5] * 4, "y": [*labels, label]}, Encoding(schema), on_invalid="null")
         assert np.asarray(rows.mask)[:3].all()
         assert np.asarray(rows.y)[:3].tolist() == [0, 1, 0]
 
@@ -43,11 +43,11 @@ def test_a_cell_of_minus_zero_changes_no_other_row_of_its_block():
     for place in (0, 5000):
         changed = column.copy()
         changed[place] = -0.0
-        one, other = (
+        with_zero, with_minus_zero = (
             np.asarray(read_rows({"v": values, "y": column}, Encoding(schema), on_invalid="null").x)
             for values in (column, changed)
         )
-        assert np.array_equal(one, other)
+        assert np.array_equal(with_zero, with_minus_zero)
 
 
 def test_a_word_in_the_column_of_units_makes_no_unit_of_rows_without_one():

@@ -73,13 +73,16 @@ columns = st.one_of(
     ),
     st.just(Number.private()),
     st.builds(Category, values, st.booleans()),
-    st.builds(lambda given, ordered: Category(given, ordered, Missing(given[-1], True)), values, st.booleans()),
+    st.builds(
+        lambda categories, ordered: Category(categories, ordered, Missing(categories[-1], True)), values, st.booleans()
+    ),
 )
 schemas = st.builds(
     lambda named, target, unit: Schema(named, target, unit),
     st.dictionaries(st.text("abc", min_size=1, max_size=3), columns, min_size=1, max_size=4),
     st.one_of(
-        st.builds(lambda given: Target("y", given), values), st.builds(lambda pair: Target("y", bounds=pair), bounds)
+        st.builds(lambda classes: Target("y", classes), values),
+        st.builds(lambda pair: Target("y", bounds=pair), bounds),
     ),
     st.sampled_from([None, Unit("who", 4)]),
 )
@@ -151,21 +154,21 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "said"), BAD, ids=range(len(BAD)))
-def test_a_bad_schema_is_refused_in_a_sentence(tmp_path, path, value, said):
+@pytest.mark.parametrize(("path", "value", "phrase"), BAD, ids=range(len(BAD)))
+def test_a_bad_schema_is_refused_in_a_sentence(tmp_path, path, value, phrase):
     file = tmp_path / "schema.json"
     file.write_text(json.dumps(changed(path, value)))
     with pytest.raises(InputError) as refusal:
         Schema.read(file)
     text = str(refusal.value)
-    assert said in text
+    assert phrase in text
     assert text.startswith(f"in the schema {file}, ")
     assert text.endswith(".")
     assert "\n" not in text
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "phrase"),
     [
         ("", "cannot be read as JSON"),
         ("{", "cannot be read as JSON"),
@@ -178,12 +181,12 @@ def test_a_bad_schema_is_refused_in_a_sentence(tmp_path, path, value, said):
     ],
     ids=range(8),
 )
-def test_what_is_no_json_is_refused_in_a_sentence(tmp_path, text, said):
+def test_what_is_no_json_is_refused_in_a_sentence(tmp_path, text, phrase):
     file = tmp_path / "schema.json"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=r"^(in )?the schema ") as refusal:
         Schema.read(file)
-    assert said in str(refusal.value)
+    assert phrase in str(refusal.value)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""Which rows of a unit count: its own matter, whoever else is in the table and wherever blocks end."""
+"""Rows of a unit that count: they depend on its own rows, whoever else is in the table and wherever blocks end."""
 
 import decimal
 
@@ -36,17 +36,17 @@ class Fullest(FirstRows):
         return super().keep(cells, valid) & (len(cells) < 8)
 
 
-def kept(rule, names, ends=()):
-    """Which rows of a table are kept, read in blocks that end at `ends`."""
+def kept_rows(rule, names, ends=()):
+    """True for each row of a table that is kept, read in blocks that end at `ends`."""
     rule = rule(Unit("person", MOST), {"NA"})
     blocks = np.split(np.array(names, object), sorted(set(ends)))
     return np.concatenate([rule.keep(block, np.ones(len(block), bool)) for block in blocks])
 
 
 def of_unit(rule, names, unit, ends=()):
-    """Which of the rows of one unit are kept, in their order."""
-    found = kept(rule, names, ends)
-    return [bool(keep) for name, keep in zip(names, found, strict=True) if name == unit]
+    """True for each row of one unit that is kept, in their order."""
+    flags = kept_rows(rule, names, ends)
+    return [bool(keep) for name, keep in zip(names, flags, strict=True) if name == unit]
 
 
 def check_others_do_not_matter(rule, names, unit, ends):
@@ -87,9 +87,9 @@ def test_one_unit_written_in_several_ways_is_one():
 def test_floats_that_stand_for_several_units_are_refused():
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     rounded = np.array([2**24 + 1], np.float32)
-    whole = {"person": rounded, "age": [1.0], "y": [0]}
+    columns = {"person": rounded, "age": [1.0], "y": [0]}
     schema = Schema({"age": Number(0, 9)}, Target("y", (0, 1)), Unit("person", 1))
-    for data in (whole, pa.table(whole)):
+    for data in (columns, pa.table(columns)):
         with pytest.raises(InputError, match="more digits than they tell apart"):
             read_rows(data, Encoding(schema), unit=schema.unit)
     rule = FirstRows(Unit("person", 1))
@@ -104,21 +104,21 @@ def test_floats_that_stand_for_several_units_are_refused():
             rule.keep(np.asarray(cells), np.ones(1, bool))
     with pytest.raises(InputError, match="export the column as text"):
         rule.keep(np.array(["1.23457E+17"], object), np.ones(1, bool))
-    kept = [np.float32([2**24 - 1, 0.25]), np.array([2**24 + 1.0, 0.125]), np.array(["1E5", "12E+3"], object)]
-    assert all(rule.keep(cells, np.ones(2, bool)).all() for cells in kept)
+    safe = [np.float32([2**24 - 1, 0.25]), np.array([2**24 + 1.0, 0.125]), np.array(["1E5", "12E+3"], object)]
+    assert all(rule.keep(cells, np.ones(2, bool)).all() for cells in safe)
 
 
-@pytest.mark.parametrize("said", ["parquet", "duckdb", "parquet, two files"])
-def test_units_that_are_long_decimals_are_refused_where_they_would_become_floats(said, tmp_path):
-    """As floats the two would be one unit, and with the first gone the rows of the second would count."""
+@pytest.mark.parametrize("source", ["parquet", "duckdb", "parquet, two files"])
+def test_units_that_are_long_decimals_are_refused_where_they_would_become_floats(source, tmp_path):
+    """Two units would be one as floats, and with the first gone the rows of the second would count."""
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     names = [decimal.Decimal("1000000000000000.01"), decimal.Decimal("1000000000000000.02")]
     table = pa.table({"person": pa.array(names, pa.decimal128(18, 2)), "age": [1.0, 2.0], "y": [0, 1]})
     schema = Schema({"age": Number(0, 9)}, Target("y", (0, 1)), Unit("person", 1))
     parquet.write_table(table, tmp_path / "a.parquet")
-    data = [tmp_path / "a.parquet"] * 2 if said.endswith("files") else tmp_path / "a.parquet"
-    if said == "duckdb":
+    data = [tmp_path / "a.parquet"] * 2 if source.endswith("files") else tmp_path / "a.parquet"
+    if source == "duckdb":
         duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
         with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
             connection.register("read", table)
@@ -129,5 +129,5 @@ def test_units_that_are_long_decimals_are_refused_where_they_would_become_floats
     # Short ones are told apart, and so are long ones in memory.
     few = pa.array([decimal.Decimal("1.01"), decimal.Decimal("1.02")], pa.decimal128(9, 2))
     short = table.set_column(0, "person", few)
-    for one in (short, {name: table[name].to_pylist() for name in table.column_names}):
-        assert read_rows(one, Encoding(schema), unit=schema.unit).mask.tolist() == [1.0, 1.0]
+    for table_form in (short, {name: table[name].to_pylist() for name in table.column_names}):
+        assert read_rows(table_form, Encoding(schema), unit=schema.unit).mask.tolist() == [1.0, 1.0]

@@ -110,8 +110,8 @@ def test_a_resnet_gives_its_last_layer_from_weights_in_a_file(images, tmp_path, 
     image = prepare(Image.open(images / "cat" / "1.png").convert("RGB"))
     with torch.inference_mode():
         expected = body(image[None]).ravel().numpy()
-    found = np.array([table[f"f{index}"][1].as_py() for index in range(512)])
-    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
+    features = np.array([table[f"f{index}"][1].as_py() for index in range(512)])
+    np.testing.assert_allclose(features, expected / np.linalg.norm(expected), atol=1e-5)
 
 
 @needs_networks

@@ -1,0 +1,54 @@
+"""Kalman filters on a quadratic of three features."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.models import MODELS
+from l2p.models.base import INTERCEPT_COLUMN
+from l2p.oracle.setup import Setup
+from l2p.privacy import Budget, Filter
+from l2p.protectors import KalmanProjector
+from l2p.protectors.stepwise.schedulers import Observation
+
+MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
+SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)
+MOMENT = jnp.array([0.5, 0.1, 0.02, 0.0])  # of three features, and of an intercept
+CURVATURE = jnp.array([0.5, 0.1, 0.02, INTERCEPT_COLUMN**2])
+MINIMUM = jnp.array([1.0, -2.0, 3.0, 0.5])
+
+
+#: Far above the largest of `MINIMUM`, in margins.
+WIDE = 6.0
+
+
+def curve(number):
+    return jnp.array([[number, 0.0, 0.0, 0.0, 0.0]])
+
+
+def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
+    """A filter without corrections for larger curvature, clipping, rare classes or few rows, and that never returns."""
+    neutral = 0.0, -20.0, -30.0, 0.0, -30.0
+    return KalmanProjector(*map(curve, (0.0, 0.0, spread, 0.0, spread, width, certain, momentum, *neutral)))
+
+
+def trajectory(projector, noise_std, num_steps, key=0, steeper=1.0):
+    """Params after each step f32[T, 4] on a quadratic with curvature `CURVATURE`, or so many times that, and minimum
+    `MINIMUM`."""
+    keys = jax.random.split(jax.random.key(key), num_steps)
+    return np.asarray(steps_of(projector, noise_std, keys, steeper))
+
+
+@jax.jit
+def steps_of(projector, noise_std, keys, steeper):
+    """Params after each step of a trajectory, one for each of `keys`."""
+
+    def step(carry, key):
+        params, state = carry
+        gradient = steeper * CURVATURE * (params - MINIMUM) + noise_std * jax.random.normal(key, params.shape)
+        observation = Observation(gradient, noise_std, jnp.ones(()), jnp.ones(4), None, MOMENT)
+        update, state = projector(state, observation, params, jnp.zeros(()), SETUP)
+        return (params + update, state), params + update
+
+    start = jnp.zeros(4)
+    return jax.lax.scan(step, (start, projector.init(start, SETUP)), keys)[1]
