@@ -203,7 +203,7 @@ def pdp(config: Config) -> Table:
     draw, lines = config.draws[0], []
     for name in ("fully_private", "ngd", "adamix"):
         make = HAND_DESIGNED[name].make
-        protector = faster(make(Problem(Budget(config.epsilon, DELTA), str(draw.model))), config.best(make))
+        protector = faster(make(Problem(Budget(config.epsilon, DELTA), draw.model)), config.best(make))
         public = draw.public if protector.needs_public else None
         zeros = draw.model.init(draw.public.x.shape[1])
         audit = instance_losses(

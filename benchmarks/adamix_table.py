@@ -201,7 +201,7 @@ def private_score(
 ) -> Score:
     """One simulated run, from `start` or from the model's own."""
     budget = Budget(epsilon, DELTA)
-    plain = make(Problem(budget, str(draw.model)))
+    plain = make(Problem(budget, draw.model))
     protector = plain if factor == 1.0 else faster(plain, factor)
     rows, public = (draw.private, draw.public) if protector.needs_public else (draw.merged, None)
     num_rows = rows.y.shape[0]

@@ -12,7 +12,7 @@ from typing import Any
 import tyro
 
 from l2p.checkpoints import checkpoint
-from meta_train.config.cards import on_card
+from meta_train.config import on_card
 from meta_train.training.methods import method_for
 from meta_train.training.starting_points import starting_point
 

@@ -338,8 +338,9 @@ def for_unit_rows(protector: Protector, cell: Cell) -> Protector:
 def without_privacy(model: str, count: int, kind: str) -> tuple[Protector, Setup]:
     """The minimiser, and a setup whose cap is infinite."""
     budget = Budget(1.0, DELTA, Adjacency.REPLACE_ONE)
-    setup = Setup.create(find_model(model), budget.adjacency, Filter("gdp", budget).price_list(), count, kind)
-    protector = HAND_DESIGNED["nonprivate"].make(Problem(budget, model, count))
+    fitted = find_model(model)
+    setup = Setup.create(fitted, budget.adjacency, Filter("gdp", budget).price_list(), count, kind)
+    protector = HAND_DESIGNED["nonprivate"].make(Problem(budget, fitted, count))
     return protector, setup.replace(cap=jnp.float32(jnp.inf))
 
 

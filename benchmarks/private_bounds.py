@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import l2p
-from l2p.models import find_model
 from l2p.run.simulate import mean_loss, score
 from l2p.tables.reading import RawSource, open_table
 from l2p.tables.schema import Encoding, Missing, Number, Schema, read_rows
@@ -76,10 +75,8 @@ def scores(data: dict, schema: Schema, epsilon: float, seed: int) -> tuple[float
     key = jax.random.key(seed)
     result = l2p.private_train(train, protector, budget, model=model, schema=schema, key=key, on_invalid="null")
     rows = jax.tree.map(jnp.asarray, read_rows(test, Encoding(result.schema), "null"))
-    trained_model = find_model(result.model)
-    return float(score(result.params, trained_model, rows, target.kind)), float(
-        mean_loss(result.params, trained_model, rows)
-    )
+    trained = result.model
+    return float(score(result.params, trained, rows, target.kind)), float(mean_loss(result.params, trained, rows))
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from ranges import difference
 
 from l2p import Budget, Rows
 from l2p.compare.methods import find_method
-from l2p.models import Logistic
+from l2p.models import MODELS, Logistic
 from l2p.privacy.cost.convert import gdp_mu
 from l2p.run.simulate import simulate, split
 
@@ -31,7 +31,7 @@ def scores(name: str, rows: Rows, num_rows: int, seeds: range) -> np.ndarray:
     """Test accuracy f64[seeds, budgets] of a method."""
     model, budgets = Logistic(), [Budget(epsilon, DELTA) for epsilon in EPSILONS]
     accuracy = np.zeros((len(seeds), len(budgets)))
-    method = find_method(name, budgets, "logistic", num_rows)
+    method = find_method(name, budgets, MODELS["logistic"], num_rows)
     # One budget at a time: where the constants run, a protector has a different structure.
     for column, budget in enumerate(budgets):
         prepared = method.prepare(budget, model, rows)

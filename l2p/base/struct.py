@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar, cast, dataclass_transform
 import jax
 from flax.struct import field
 
-__all__ = ["Composite", "Struct", "children", "dataclass", "field", "with_child"]
+__all__ = ["Composite", "Struct", "children", "dataclass", "field", "made_of", "with_child"]
 
 Class = TypeVar("Class", bound=type)
 
@@ -50,15 +50,22 @@ def children(node: Any) -> dict[str, Any]:
     """
     if isinstance(node, Composite):
         return node.children()
-    return {each.name: getattr(node, each.name) for each in dataclasses.fields(node) if _is_child(each)}
+    return {name: getattr(node, name) for name in _child_names(type(node))}
+
+
+def made_of(cls: Any, children: Mapping[str, Any], static: Mapping[str, Any]) -> Any:
+    """A node of a class with these children and static fields."""
+    return cls.of_children(children, static) if issubclass(cls, Composite) else cls(**children, **static)
 
 
 def with_child(node: Any, name: str, child: Any) -> Any:
     """A copy of a node with another child of this name."""
-    if not isinstance(node, Composite):
-        return dataclasses.replace(node, **{name: child})
-    static = {each.name: getattr(node, each.name) for each in dataclasses.fields(node) if not _is_child(each)}  # type: ignore[arg-type]
-    return node.of_children(node.children() | {name: child}, static)
+    static = {each.name: getattr(node, each.name) for each in dataclasses.fields(node) if not _is_child(each)}
+    return made_of(type(node), children(node) | {name: child}, static)
+
+
+def _child_names(cls: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in dataclasses.fields(cls) if _is_child(each))
 
 
 def _is_child(field: dataclasses.Field) -> bool:
@@ -89,41 +96,21 @@ def dataclass(cls: Class) -> Class:
     """
     made: Any = dataclasses.dataclass(frozen=True)(cls)
     made.replace = Struct.replace
-    fields = dataclasses.fields(made)
-    static = tuple(each.name for each in fields if not _is_child(each))
-    if issubclass(cls, Composite):
-        _register_composite(made, static)
-        return cls
-    children = tuple(each.name for each in fields if _is_child(each))
-    keys = tuple(map(jax.tree_util.GetAttrKey, children))
+    static = tuple(each.name for each in dataclasses.fields(made) if not _is_child(each))
+    names = None if issubclass(cls, Composite) else _child_names(made)
 
     def flatten(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        return tuple(getattr(node, name) for name in children), tuple(getattr(node, name) for name in static)
-
-    def flatten_with_keys(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        values, static_values = flatten(node)
-        return tuple(zip(keys, values, strict=True)), static_values
-
-    def unflatten(static_values: tuple[Any, ...], values: Iterable[Any]) -> Any:
-        return made(**dict(zip(static, static_values, strict=True)), **dict(zip(children, values, strict=True)))
-
-    jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
-    return made
-
-
-def _register_composite(made: Any, static: tuple[str, ...]) -> None:
-    """Make a class a pytree whose nodes may have different children: their names are part of the structure."""
-
-    def flatten(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        named = node.children()
+        # Nodes of a `Composite` may have different children, whose names are then part of the structure.
+        named = node.children() if names is None else {name: getattr(node, name) for name in names}
         return tuple(named.values()), (tuple(named), tuple(getattr(node, name) for name in static))
 
     def flatten_with_keys(node: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        values, static_values = flatten(node)
-        return tuple(zip(map(jax.tree_util.GetAttrKey, static_values[0]), values, strict=True)), static_values
+        values, structure = flatten(node)
+        return tuple(zip(map(jax.tree_util.GetAttrKey, structure[0]), values, strict=True)), structure
 
-    def unflatten(static_values: tuple[Any, ...], values: Iterable[Any]) -> Any:
-        names, settings = static_values
-        return made.of_children(dict(zip(names, values, strict=True)), dict(zip(static, settings, strict=True)))
+    def unflatten(structure: tuple[Any, ...], values: Iterable[Any]) -> Any:
+        child_names, settings = structure
+        return made_of(made, dict(zip(child_names, values, strict=True)), dict(zip(static, settings, strict=True)))
 
     jax.tree_util.register_pytree_with_keys(made, flatten_with_keys, unflatten, flatten)
+    return made

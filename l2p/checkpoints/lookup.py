@@ -65,16 +65,16 @@ class Method:
 
     def _plain(self, plain: MethodName, budget: Budget, accountant: str | None, num_rows: int | None) -> NamedProtector:
         """The protector without variants, at its own sampling rate."""
-        name, model, method = str(plain), str(self.model), HAND_DESIGNED.get(plain.base)
+        name, model, method = str(plain), self.model, HAND_DESIGNED.get(plain.base)
         if method is not None:
             method.check_paper_terms(name, budget, accountant)
         if self.checkpoint is not None:
             return self._loaded(self.checkpoint, plain, budget, accountant, num_rows)
         if method is None:
             own = import_protector(plain, Problem(budget, model, num_rows, accountant))
-            return describe(own, name, self.model, accountant)
+            return describe(own, name, model, accountant)
         protector = _hand_designed(method, name, budget, model, num_rows, accountant)
-        return describe(protector, name, self.model, accountant or method.accountant, sources=())
+        return describe(protector, name, model, accountant or method.accountant, sources=())
 
     def _loaded(
         self, loaded: Checkpoint, plain: MethodName, budget: Budget, accountant: str | None, num_rows: int | None
@@ -88,7 +88,7 @@ class Method:
         config = card.get("config", {})
         if method is not None and config.get("coefficients") is not None:
             # The tuned values, put into the method set up for this run's budget and size.
-            protector = with_tuned(method(budget, str(self.model), num_rows, chosen), protector)
+            protector = with_tuned(method(budget, self.model, num_rows, chosen), protector)
             if config.get("num_steps") is not None:
                 protector = protector.replace(num_steps=config["num_steps"])
         named = describe(protector, name, self.model, chosen, tuple(card["sources"]))
@@ -178,7 +178,7 @@ def recognise(
 
 
 def _hand_designed(
-    method: HandDesigned, name: str, budget: Budget, model: str, num_rows: int | None, accountant: str | None
+    method: HandDesigned, name: str, budget: Budget, model: Model, num_rows: int | None, accountant: str | None
 ) -> Protector:
     """A method set up for a budget and N; for delta = 0 with the noise of an accountant that is pure."""
     if budget.delta:

@@ -13,7 +13,7 @@ from l2p.checkpoints.defaults import what_to_use
 from l2p.checkpoints.folds import HoldOut
 from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName
 from l2p.checkpoints.ranges import range_of
-from l2p.models import Model, find_model
+from l2p.models import Model
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter, default_accountant
 from l2p.privacy.cost.sampling import Poisson, Sampler
@@ -90,16 +90,15 @@ class NamedProtector:
 def describe(
     protector: Protector,
     name: str,
-    model: str | Model,
+    model: Model,
     accountant: str | None = None,
     sources: tuple[str, ...] | None = None,
 ) -> NamedProtector:
     """A protector in memory, checked to train `model`; without an accountant, with the tightest that applies.
 
     Raises:
-      InputError: the model is unknown, or the protector's proof does not cover it, or it was not made for it.
+      InputError: the protector's proof does not cover the model, or it was not made for it.
     """
-    model = find_model(model)
     protector.check_model(model)
     if model.name not in protector.models:
         raise misfit(name, protector.models, model)

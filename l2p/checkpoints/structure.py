@@ -90,7 +90,7 @@ def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:
 def _built(cls: type, children: Mapping[str, Any], static: Mapping[str, Any], path: str) -> Any:
     """A part of a protector from its fields, each checked by its type, and then all together."""
     try:
-        part = cls.of_children(children, static) if issubclass(cls, struct.Composite) else cls(**children, **static)
+        part = struct.made_of(cls, children, static)
     except TypeError as error:
         raise InputError(f"it has other fields at {path or '(root)'!r} than class {cls.__name__!r} takes") from error
     sizes: dict[str, int] = {}

@@ -120,7 +120,7 @@ class Apply(TableOptions):
             warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private, share, public_rows))
             return 0
 
-        data, options = self._to_train(declared, protector.private, named.protector.additive, stack)
+        data, options = self._to_train(declared, public_rows, protector.private, named.protector.additive, stack)
         test = self._test_rows(declared, data)
         if target.classes and self.on_invalid == "null":
             warn([_UNSEEN])
@@ -144,16 +144,20 @@ class Apply(TableOptions):
         """The protector, once for the whole command; neither public rows nor test rows are the private table."""
         from l2p.compare import private_choice
         from l2p.release.admission import admit
-        from l2p.tables.same_table import TEST, refuse_same
+        from l2p.tables.same_table import TEST, refuse_own, refuse_same
 
         refuse_same(declared.files, self.public and list(self.public))
         refuse_same(declared.files, self.test and [self.test], TEST)
-        table: dict[str, Any] = {"data": declared.files, "has_public": self.public is not None}
+        run = budget, declared.model, self.accountant
+        has_public = self.public is not None
         if protector.private:
             private_choice.check_kind(declared.kind)
             declared.check_plain()
-            return private_choice.admit_choice(protector, budget, declared.model, self.accountant, **table)
-        return admit(str(protector), budget, declared.model, self.accountant, schema=declared.schema, **table)
+            named = private_choice.admit_choice(protector, *run, has_public=has_public)
+        else:
+            named = admit(str(protector), *run, schema=declared.schema, has_public=has_public)
+        refuse_own(declared.files, named.sources)
+        return named
 
     def _test_rows(self, declared: "DeclaredTable", data: Any) -> "Rows | None":
         """The rows to score on, none of which is of the table to train on, which `data` is or stands for."""
@@ -170,7 +174,12 @@ class Apply(TableOptions):
         return test
 
     def _to_train(
-        self, declared: "DeclaredTable", chooses: bool, additive: bool, stack: contextlib.ExitStack
+        self,
+        declared: "DeclaredTable",
+        public: "Rows | None",
+        chooses: bool,
+        additive: bool,
+        stack: contextlib.ExitStack,
     ) -> "tuple[Any, dict[str, Any]]":
         """Data and options of the training: a raw table with its schema, a table that streams until `stack` closes, or
         rows where the protector `chooses` among several runs."""
@@ -181,11 +190,9 @@ class Apply(TableOptions):
         streaming = streams(self.stream, declared, self.rows, chooses, additive)
         if chooses:
             rows = declared.rows()
-            public_rows = None if self.public is None else declared.public_rows(self.public)
-            if public_rows is not None:
-                refuse_equal((rows,), public_rows)
-            return Task(rows, public=public_rows), {}
-        public = self.public and list(self.public)
+            if public is not None:
+                refuse_equal((rows,), public)
+            return Task(rows, public=public), {}
         if streaming:
             counts_rows = self.adjacency != "add_remove"  # under which their number is private
             table = stack.enter_context(table_of(declared, counts_rows))

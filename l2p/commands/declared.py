@@ -3,18 +3,17 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from l2p.base.errors import InputError
 from l2p.models import Model
-from l2p.release.api import model_for, read_public, share_of
+from l2p.release.api import model_for, share_of
 from l2p.release.result import Result
+from l2p.tables.private_table import read_public
 from l2p.tables.reading import Format
 from l2p.tables.schema import Encoding, Schema, read_rows
+from l2p.tables.schema.encoding import OnInvalid
 from l2p.tables.schema.rows import blocks_of
 from l2p.task.rows import Rows
-
-OnInvalid = Literal["refuse", "null"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,12 +72,7 @@ class DeclaredTable:
 
     def public_rows(self, files: Sequence[str]) -> Rows:
         """Public rows, of the same columns; an invalid one is refused, since it can be corrected."""
-        if self.schema.private_bounds:
-            raise InputError(
-                "public rows are encoded as the private ones, but the schema leaves bounds to be bought with the "
-                "budget; take these bounds from the public rows, or leave out --public."
-            )
-        return read_public(list(files), self.schema, Encoding(self.schema), self.format)
+        return read_public(list(files), self.schema, self.format)
 
     def test_rows(self, file: str, result: Result | None = None) -> Rows:
         """The rows of a table to score on, which may have further columns; before there is a result, to be checked."""

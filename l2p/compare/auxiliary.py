@@ -58,7 +58,7 @@ def public_solution(model: Model, rows: Rows) -> np.ndarray | str:
     """The non-private solution f32[p] on public rows, or why `nonprivate` cannot train the model."""
     budget = Budget(1.0, 0.5 / len(rows.y))  # any budget: without privacy it makes no difference
     try:
-        protector = HAND_DESIGNED["nonprivate"](budget, str(model), len(rows.y))
+        protector = HAND_DESIGNED["nonprivate"](budget, model, len(rows.y))
     except InputError as error:
         return str(error)
     rows = jax.tree.map(jnp.asarray, rows)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.base.errors import InputError
+from l2p.checkpoints.lookup import Method, look_up
 from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName
 from l2p.checkpoints.overlaps import overlaps
 from l2p.compare import private_choice
@@ -21,6 +22,7 @@ from l2p.compare.public_part import Division, PublicPart
 from l2p.models import Model, find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
+from l2p.protectors import HAND_DESIGNED
 from l2p.release.api import model_for
 from l2p.run.simulate import train_size
 from l2p.tables.own import source_of_file
@@ -99,14 +101,28 @@ def _public_file(config: CompareConfig) -> Rows | None:
     return checked(rows, rows.x.shape[1], None if kind_of(config) == "regression" else model_of(config).labels)
 
 
-def public_part(config: CompareConfig) -> PublicPart | None:
-    """The public rows of a comparison in which a method needs some or an option asks for them; None in others."""
+def public_part(config: CompareConfig, reads: bool | None = None) -> PublicPart | None:
+    """The public rows of a comparison in which a method needs some or an option asks for them; None in others.
+
+    `reads` says whether a method needs some; None finds out.
+    """
     model = model_of(config)
-    budget = Budget(config.epsilon[0], config.delta, cast(Adjacency, config.adjacency))
-    needed = any(reads_public(MethodName.parse(name), budget, model) for name in config.methods)
-    if not (needed or config.asks_for_public):
+    if reads is None:
+        budget = Budget(config.epsilon[0], config.delta, cast(Adjacency, config.adjacency))
+        reads = any(
+            reads_public(name, budget, model, _looked_up(name, model)) for name in map(MethodName.parse, config.methods)
+        )
+    if not (reads or config.asks_for_public):
         return None
     return PublicPart.of(config, model, kind_of(config), _public_file(config))
+
+
+def _looked_up(name: MethodName, model: Model) -> Method | None:
+    """A learned method, or one of the user's own; None for others, and where there is none of this name."""
+    try:
+        return None if name.base in HAND_DESIGNED else look_up(MethodName(name.base), model)
+    except InputError:
+        return None
 
 
 def is_file(config: CompareConfig) -> bool:
@@ -144,16 +160,30 @@ def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
     names = [MethodName.parse(name) for name in config.methods]
     if any(name.private for name in names):
         private_choice.check_kind(kind_of(config))
-    model, part = model_of(config), public_part(config)
-    options = {"accountant": config.accountant, "aux": config.aux, "avoid": (identity(config),)}
+    model, avoid = model_of(config), (identity(config),)
+    # Those that are tuned are looked up where it is known which public rows they may be tuned on.
+    looked_up = [None if name.tuned else look_up(name.protector, model, avoid=avoid) for name in names]
+    reads = [reads_public(name, budgets[0], model, method) for name, method in zip(names, looked_up, strict=True)]
+    part = public_part(config, any(reads))
     variants = frozenset().union(*(name.variants for name in names)) & {PRETRAINED, PROJECTED}
     auxiliary = _auxiliary(config, variants) if part is None else None
     methods = []
-    for name in names:
-        reads = part is not None and bool(name.given_public or reads_public(name, budgets[0], model))
-        division = Division(part, reads)
-        more = {"auxiliary": auxiliary, "division": division}
-        methods.append(find_method(name, budgets, model, division.num_private(rows), **options, **more))
+    for name, method, needs in zip(names, looked_up, reads, strict=True):
+        division = Division(part, part is not None and (name.given_public or needs))
+        methods.append(
+            find_method(
+                name,
+                budgets,
+                model,
+                division.num_private(rows),
+                config.accountant,
+                config.aux,
+                avoid,
+                auxiliary,
+                division,
+                method,
+            )
+        )
     return methods
 
 

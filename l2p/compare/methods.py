@@ -8,7 +8,7 @@ import numpy as np
 from l2p.base.errors import InputError
 from l2p.checkpoints.control import Control
 from l2p.checkpoints.folds import HoldOut
-from l2p.checkpoints.lookup import Method, look_up, resolve
+from l2p.checkpoints.lookup import Method, look_up
 from l2p.checkpoints.method_name import ORACLE, PRIVATE, PROJECTED, MethodName
 from l2p.checkpoints.named import NamedProtector
 from l2p.checkpoints.ranges import range_warnings
@@ -136,13 +136,14 @@ class ComparedMethod:
 def find_method(
     name: str | MethodName,
     budgets: Sequence[Budget],
-    model: str | Model,
+    model: Model,
     num_rows: int,
     accountant: str | None = None,
     aux: str | None = None,
     avoid: Sequence[str] = (),
     auxiliary: Auxiliary | None = None,
     division: Division | None = None,
+    method: Method | None = None,
 ) -> ComparedMethod:
     """A method by name and variants. Where a hand-designed one cannot run at a budget, the reason takes the protector's
     place.
@@ -150,13 +151,14 @@ def find_method(
     Args:
       name: METHOD, with :pretrained, :projected and :oracle or :private behind it if asked for.
       budgets: of the comparison.
-      model: to be trained, or its name.
+      model: to be trained.
       num_rows: N of a split.
       accountant: to use in place of the protector's own.
       aux: the set that METHOD:tuned was tuned on; with :pretrained or :projected only these use it.
       avoid: data sets that a checkpoint must not be made from; a name stands for the first of its folds that is not.
       auxiliary: start and directions from that set, for METHOD:pretrained and METHOD:projected; None for neither.
       division: which rows are public; where some are, METHOD:pretrained and METHOD:projected take these instead.
+      method: of this name without variants, if it was looked up before.
 
     Raises:
       InputError: unknown name, a checkpoint that does not fit, variants of a method that is not private, or two that
@@ -177,10 +179,11 @@ def find_method(
         accountant = paper.accountant or accountant
     takes = name.given_public
     from_split = takes and division.part is not None
-    runs = base.with_start(name) if from_split else base
     if from_split:
         auxiliary, takes = None, False
-    method = look_up(runs, model, None if takes else aux, avoid)
+    method = method or look_up(base, model, None if takes else aux, avoid)
+    if from_split:
+        method = dataclasses.replace(method, name=base.with_start(name))
     auxiliary = auxiliary or Auxiliary()
     protectors: dict[Budget, NamedProtector | str] = {}
     for budget in own_budgets:
@@ -222,12 +225,20 @@ def find_method(
     )
 
 
-def reads_public(name: MethodName, budget: Budget, model: Model) -> bool:
+def reads_public(name: MethodName, budget: Budget, model: Model, method: Method | None = None) -> bool:
     """True if a method does not run without public rows. A paper's form is set up under the adjacency of its proof, the
-    only one that it has."""
+    only one that it has.
+
+    Args:
+      name: its name; tuned or varied, a method reads what it reads as it is.
+      budget, model: of the comparison.
+      method: of this name, if it is none of the hand-designed ones, as `look_up` gives it.
+    """
     paper = HAND_DESIGNED.get(name.base)
+    if paper is not None:
+        method, budget = Method(MethodName(name.base), model), paper.budget(budget)
     try:
-        return resolve(MethodName(name.base), paper.budget(budget) if paper else budget, model).protector.needs_public
+        return method is not None and method.set_up(budget).protector.needs_public
     except InputError:  # `find_method` says why
         return False
 

@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -210,9 +210,8 @@ def check_kind(kind: str) -> None:
 def admit_choice(
     name: str | MethodName,
     budget: Budget,
-    model: str | Model,
+    model: Model,
     accountant: str | None = None,
-    data: Any = None,
     has_public: bool = False,
 ) -> NamedProtector:
     """The protector that a release of METHOD:private runs several times, as `admit` gives that of a single run.
@@ -227,7 +226,7 @@ def admit_choice(
         )
     base = base_run(look_up(MethodName.parse(name).without(PRIVATE), model), budget)
     target = base_budget(_shares(budget)[0], base.accountant, budget)
-    admit(base, target, model, data=data, has_public=has_public)
+    admit(base, target, model, has_public=has_public)
     admit(Score(), base_budget(_shares(budget)[1], SCORE_ACCOUNTANT, budget), model, SCORE_ACCOUNTANT)
     # A control instead of its networks would be the same for all candidates.
     return dataclasses.replace(base, name=str(name), control=None)

@@ -16,6 +16,7 @@ from l2p.compare.config import CompareConfig
 from l2p.compare.default_methods import with_methods
 from l2p.compare.inputs import is_file, kind_of, load_rows, model_of, public_part, resolve_methods
 from l2p.compare.methods import ComparedMethod
+from l2p.compare.public_part import PublicPart
 from l2p.compare.runs import scored_runs
 from l2p.models import plain_name
 from l2p.privacy.accountants import run_names
@@ -72,7 +73,7 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
     _check(config)
     config, rows = _with_methods(config), load_rows(config)
     methods = resolve_methods(config, rows)
-    facts = _facts(config, rows)
+    facts = _facts(config, rows, next((method.division.part for method in methods), None))
     stored = _resume(config, facts, methods)
     share = cells.share(config, shard)
     for method in methods:
@@ -111,7 +112,7 @@ def gather(config: CompareConfig, folders: Sequence[Path] = ()) -> list[results.
     config = _with_methods(config)
     stored = cells.merge(folders, config.out)
     facts = next(iter(stored.values())).facts
-    for name, value in _stated(config).items():
+    for name, value in _stated(config, public_part(config)).items():
         if facts.get(name) != value:
             raise InputError(
                 f"these cells are of a comparison with {name} {facts.get(name)!r}, not {value!r}; ask for theirs, or "
@@ -145,20 +146,19 @@ def _resume(
     return stored
 
 
-def _stated(config: CompareConfig) -> results.Row:
-    """The part of `cells.FACTS` and `cells.PUBLIC_FACTS` that the config states."""
+def _stated(config: CompareConfig, part: PublicPart | None) -> results.Row:
+    """The part of `cells.FACTS` and `cells.PUBLIC_FACTS` that the config, with its public part, states."""
     stated = {name: getattr(config, name) for name in ("data", "delta", "adjacency", "accountant", "aux")}
-    part = public_part(config)
     public = dict.fromkeys(cells.PUBLIC_FACTS[:-1]) if part is None else part.stated()
     return {"model": str(model_of(config)), **stated, **public}
 
 
-def _facts(config: CompareConfig, rows: Rows) -> results.Row:
+def _facts(config: CompareConfig, rows: Rows, part: PublicPart | None) -> results.Row:
     """`cells.FACTS`, and `cells.PUBLIC_FACTS` where rows are public: everything that determines a comparison's numbers,
     except the methods."""
     table = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in (rows.x, rows.y, rows.mask)))
     digests = {"table_sha256": table.hexdigest(), "splits_sha256": splits_digest(len(rows.y))}
-    stated, part = _stated(config), public_part(config)
+    stated = _stated(config, part)
     if part is None:
         return {name: stated[name] for name in stated if name in cells.FACTS} | digests | {"l2p": versions()["l2p"]}
     return {**stated, **part.facts(rows), **digests, "l2p": versions()["l2p"]}

@@ -26,7 +26,7 @@ from l2p.privacy.ledger.ledger import Ledger
 from l2p.release.api import private_train
 from l2p.tables.same_table import refuse_same
 from l2p.tables.schema import Schema
-from l2p.tables.schema.declaring import is_pair
+from l2p.tables.schema.pair import is_pair
 
 #: Delta unless another is given; below 1 / N for the rows that it is refused for otherwise.
 DEFAULT_DELTA = 1e-5

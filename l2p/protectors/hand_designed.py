@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p.base.errors import InputError
+from l2p.models import MODELS, Model
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.run.protector import Protector
@@ -22,13 +23,13 @@ class Problem:
 
     Attributes:
       budget: of the run.
-      model: name of the model, as `l2p.models.find_model` takes it.
+      model: to be trained.
       num_rows: N, public by declaration; None while only names and options are checked.
       accountant: the requested one, or None.
     """
 
     budget: Budget
-    model: str = "logistic"
+    model: Model = MODELS["logistic"]
     num_rows: int | None = None
     accountant: str | None = None
 
@@ -60,7 +61,11 @@ class HandDesigned:
     form: str = "fair"
 
     def __call__(
-        self, budget: Budget, model: str = "logistic", num_rows: int | None = None, accountant: str | None = None
+        self,
+        budget: Budget,
+        model: Model = MODELS["logistic"],
+        num_rows: int | None = None,
+        accountant: str | None = None,
     ) -> Protector:
         """The protector for this problem."""
         return self.make(Problem(budget, model, num_rows, accountant))

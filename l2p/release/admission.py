@@ -1,29 +1,26 @@
 """Finds the protector of a run and refuses whatever can be refused before a row is read: once, at every door."""
 
 from pathlib import Path
-from typing import Any
 
 from l2p.base.arithmetic import check_arithmetic
 from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.named import NamedProtector, describe
 from l2p.checkpoints.set_up import check_shared
-from l2p.models import Model, find_model
+from l2p.models import Model
 from l2p.privacy.budget import Budget
 from l2p.privacy.class_weights import check_weighed
 from l2p.privacy.units import check_unit
 from l2p.run.protector import Protector
-from l2p.tables.same_table import refuse_own
 from l2p.tables.schema import Schema
 
 
 def admit(
     protector: Protector | NamedProtector | str | Path,
     budget: Budget,
-    model: str | Model,
+    model: Model,
     accountant: str | None = None,
     *,
-    data: Any = None,
     schema: Schema | None = None,
     has_public: bool = False,
 ) -> NamedProtector:
@@ -33,7 +30,6 @@ def admit(
       protector: itself, or a name or a file as `l2p.checkpoints.lookup.resolve` takes it; one that was admitted before
         is checked against these facts, and not looked for again.
       budget, model, accountant: of the run; without an accountant, the protector's own.
-      data: the raw table, if there is one, which the protector must not have been made from.
       schema: the table's, which may protect units, weigh classes and leave bounds to be bought.
       has_public: whether there are public rows.
 
@@ -47,13 +43,12 @@ def admit(
     if isinstance(protector, (str, Path)):
         named = resolve(str(protector), budget, model, accountant)
     elif isinstance(protector, NamedProtector):
-        named = protector.counted_by(accountant, find_model(model))
+        named = protector.counted_by(accountant, model)
     else:
         named = describe(protector, type(protector).__name__, model, accountant)
     named.filter(budget)
     if schema is not None and schema.private_bounds:
         check_shared(named)
-    refuse_own(data, named.sources)
     additive = named.protector.additive
     if schema is not None and schema.unit is not None:
         check_unit(named.accountant, named.protector.sampler, schema.unit.max_rows)

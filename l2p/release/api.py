@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
@@ -22,13 +22,15 @@ from l2p.release.private_bounds import SHARE, Purchase, check_share
 from l2p.release.private_run import execute
 from l2p.release.result import Result
 from l2p.run.protector import Protector
+from l2p.tables.private_table import read_private, read_public
 from l2p.tables.reading import Format
-from l2p.tables.same_table import refuse_equal, refuse_same
-from l2p.tables.schema import Encoding, Schema, read_rows, schema_of
-from l2p.tables.schema.declaring import declared, is_pair
+from l2p.tables.same_table import refuse_same
+from l2p.tables.schema import Encoding, Schema, schema_of
+from l2p.tables.schema.declaring import given_schema, schema_of_pair
+from l2p.tables.schema.encoding import OnInvalid
+from l2p.tables.schema.pair import is_pair
 from l2p.tables.schema.unbounded import Unbounded
-from l2p.task.rows import Rows
-from l2p.task.sources import RemoteRows, RowSource
+from l2p.task.sources import RowSource
 from l2p.task.task import Task
 
 
@@ -50,7 +52,7 @@ def private_train(
     target_bounds: Any = None,
     class_weights: Any = None,
     public: Any = None,
-    on_invalid: Literal["refuse", "null"] = "refuse",
+    on_invalid: OnInvalid = "refuse",
     format: Format | None = None,
     bounds_share: float | None = None,
 ) -> Result:
@@ -83,7 +85,8 @@ def private_train(
       class_weights: with `classes`, how much a row of each counts in what is learned, from public knowledge: {class:
         number}, or numbers in the order of `classes`. A schema says it itself.
       public: public rows, which the protector may read freely: a table with its target, or (X, y), as `data`, with the
-        same columns. A private row that equals one of them counts as null, and nothing says so.
+        same columns; or rows that the schema encoded. A private row that equals one of them counts as null, and nothing
+        says so.
       on_invalid: what a raw row does that cannot be encoded: "refuse" refuses the table, "null" counts it as null.
       format: how the table's text is written, and which columns are left out (`l2p.tables.reading.Format`). Its
         encoding and its decimal mark are kept with the schema, by which predictions read their tables.
@@ -109,83 +112,70 @@ def private_train(
         raise InputError(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
-    refuse_same(data, public)
-    source_data = data
-    declared_schema: Schema | None = None
-    schema = schema_of(data) if isinstance(data, RowSource) and schema is None else schema
-    if schema is not None or bounds is not None or is_pair(data):
-        data, declared_schema = declared(data, schema, bounds, classes, target_bounds, class_weights)
-        declared_schema = declared_schema.written_as(format)
-        model, kind = model_for(declared_schema, model, kind)
+    ledger = None if ledger is None else open_ledger(ledger, releases=key is None)
+    if public is not None:
+        refuse_same(data, public)
+    if schema is None and isinstance(data, RowSource):
+        schema = schema_of(data)
+    of_target = {"classes": classes, "target_bounds": target_bounds, "class_weights": class_weights}
+    if schema is not None:
+        schema = given_schema(schema, bounds=bounds, **of_target).written_as(format)
+    elif bounds is not None or is_pair(data):
+        schema = schema_of_pair(data, bounds, **of_target).written_as(format)
     else:
-        _refuse_for_encoded(
-            classes=classes,
-            target_bounds=target_bounds,
-            class_weights=class_weights,
-            public=public,
-            format=format,
-            bounds_share=bounds_share,
-        )
-    model = find_model(model)
-    has_public = public is not None or (isinstance(data, Task) and data.public is not None)
+        _refuse_for_encoded(**of_target, public=public, format=format, bounds_share=bounds_share)
+    model, kind = (find_model(model), kind) if schema is None else model_for(schema, model, kind)
     protector = default_protector(model.name) if protector is None else protector
-    raw_table = None if declared_schema is None else data
-    named = admit(protector, budget, model, accountant, data=raw_table, schema=declared_schema, has_public=has_public)
-    share, table = 0.0, None
-    if declared_schema is not None:
-        share = share_of(declared_schema, bounds_share)
-        if share:
-            table = _unbounded(data, declared_schema, public, on_invalid, format)
-            data = table.rows
-        else:
-            data = _encoded(data, public, named, declared_schema, model, on_invalid, format)
-    run_options: dict[str, Any] = {"kind": kind, "schema": declared_schema, "share": share}
-    planned = plan_run(data, named, budget, model, key=key, params=params, num_rows=num_rows, **run_options)
-    purchase = None
-    if table is not None:
-        purchase = Purchase.plan(table.schema.private_bounds, share, planned, len(table.rows.y), key)
+    has_public = public is not None or (isinstance(data, Task) and data.public is not None)
+    named = admit(protector, budget, model, accountant, schema=schema, has_public=has_public)
+    share = 0.0 if schema is None else share_of(schema, bounds_share)
+    rows: Any = data if schema is None else _read(data, public, named, schema, model, on_invalid, format)
+    table = rows if isinstance(rows, Unbounded) else None
+    planned = plan_run(
+        rows if table is None else table.rows,
+        named,
+        budget,
+        model,
+        key=key,
+        params=params,
+        num_rows=num_rows,
+        kind=kind,
+        schema=schema,
+        share=share,
+    )
+    purchase = None if table is None else Purchase.plan(table, share, planned, key)
 
     def run(reservation: Reservation | None) -> Result:
         if table is None or purchase is None:
             result = execute(planned, reservation)
-            return (
-                result
-                if declared_schema is None
-                else result.with_schema(declared_schema).of_table(source_data, declared_schema.target.column)
-            )
+            return result if schema is None else result.with_schema(schema).of_table(data, schema.target.column)
         bounds, purchased = purchase.buy(table.binned(SCALE))
-        bought_schema, rows = table.bounded(bounds)
+        bounded, rows = table.bounded(bounds)
         result = execute(planned._replace(task=Task(rows)), reservation, purchased)
-        return result.with_schema(bought_schema, tuple(bounds)).of_table(source_data, bought_schema.target.column)
+        return result.with_schema(bounded, tuple(bounds)).of_table(data, bounded.target.column)
 
     if ledger is None:
         return run(None)
-    ledger = open_ledger(ledger, planned.num_rows, releases=key is None)
+    ledger.budget.check_rows(planned.num_rows)
     with held(ledger) as id:
         return run(_reserve(ledger, planned, id, share > 0))
 
 
-def _encoded(
+def _read(
     data: Any,
     public: Any,
     named: NamedProtector,
     schema: Schema,
     model: Model,
-    on_invalid: Literal["refuse", "null"],
+    on_invalid: OnInvalid,
     format: Format | None,
-) -> Task:
-    """The rows of a table in memory, or a table that streams as it is, beside public rows."""
-    encoding = Encoding(schema)
-    public_rows = None if public is None else read_public(public, schema, encoding, format)
-    if public_rows is not None:  # before a private row is read
-        public_rows = checked_public(public_rows, named, len(encoding.names), model, schema.target.kind)
-    if not isinstance(data, RowSource):
-        data = read_rows(data, encoding, on_invalid, format, unit=schema.unit)
-    elif schema_of(data) != schema:
-        raise InputError("the table streams by another schema than was given; open it with this one, or leave it out.")
-    if public_rows is not None and not isinstance(data, RemoteRows):
-        refuse_equal((data,) if isinstance(data, Rows) else data.blocks(), public_rows)
-    return Task(private=data, public=public_rows)
+) -> Task | Unbounded:
+    """The private rows of a table beside public ones, which are read and checked first."""
+    if public is not None:
+        public = read_public(public, schema, format)
+        public = checked_public(public, named, len(Encoding(schema).names), model, schema.target.kind)
+    rows = read_private(data, schema, on_invalid, format, public, named.sources)
+    return rows if isinstance(rows, Unbounded) else Task(private=rows, public=public)
 
 
 def _refuse_for_encoded(**arguments: Any) -> None:
@@ -195,25 +185,6 @@ def _refuse_for_encoded(**arguments: Any) -> None:
                 f"{name} is about a raw table, but the rows came encoded; pass (X, y) with bounds, or a schema, or "
                 f"leave {name} out (l2p.Task takes public rows that are encoded)."
             )
-
-
-def read_public(public: Any, schema: Schema, encoding: Encoding, format: Format | None) -> Rows:
-    """Public rows, encoded; `InputError` for invalid ones, whatever private ones do, since they can be corrected."""
-    try:
-        return read_rows(declared(public, schema)[0], encoding, "refuse", format)
-    except InputError as error:
-        raise InputError(f"of the public rows: {error}") from None
-
-
-def _unbounded(
-    data: Any, schema: Schema, public: Any, on_invalid: Literal["refuse", "null"], format: Format | None
-) -> Unbounded:
-    if public is not None:
-        raise InputError(
-            "public rows are encoded as the private ones, but the schema leaves bounds to be bought with the budget; "
-            "take these bounds from the public rows, or leave public out."
-        )
-    return Unbounded.read(data, schema, on_invalid, format)
 
 
 def share_of(schema: Schema, bounds_share: float | None) -> float:

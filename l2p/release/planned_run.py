@@ -65,12 +65,12 @@ def plan_run(
     unit, weights = (None, None) if schema is None else (schema.unit, schema.target.weights)
     task = data if isinstance(data, Task) else Task(private=data)
     _check_declared(task.private, unit, weights)
-    same_table.refuse_same(task.private, task.public)
     num_lines, num_features = checks.shape_of(task.private)
     num_rows = checks.number_of_rows(num_lines, num_rows, budget)
     budget.check_rows(num_rows)
     named, kind = named.for_rows(num_rows), model.known_kind(kind)
     if task.public is not None:
+        same_table.refuse_same(task.private, task.public)
         if isinstance(task.private, RemoteRows):
             raise InputError(
                 "rows on other machines are not yet told apart from public ones, so a row might count as both; leave "
@@ -84,9 +84,7 @@ def plan_run(
     if budget.adjacency is not Adjacency.ADD_REMOVE:  # under which lines are private, and none is planned for
         checks.check_planned(named.name, named.protector.planned_rows, num_lines)
     params = _starting_point(model, num_features, params)
-    if key is None:
-        checks.check_mask(task.private)
-    elif not isinstance(key, jax.Array):
+    if not isinstance(key, jax.Array | None):
         raise InputError(
             f"key is {key!r}, but a simulation needs a JAX key; pass jax.random.key(0), or None to release."
         )
@@ -97,9 +95,8 @@ def plan_run(
     if weights is not None:
         setup = dataclasses.replace(setup, class_weights=class_weights.shares(weights))
     filter.sampler.check_adjacency(budget.adjacency, num_lines)  # the card states N, and prices depend on it
-    checks.check_ordered(task.private, filter.sampler)
     noise = noise_for(named.protector, params, num_lines, (num_rows, num_features), setup, task.public, key)
-    checks.check_scaled(task.private, labels_of(model, kind))  # last: it reads the rows
+    checks.check_rows(task.private, filter.sampler, labels_of(model, kind), releases=key is None)  # last: it reads them
     warnings = [*budget.warnings(), *warnings]
     return PlannedRun(task, budget, named, filter, setup, params, noise, model, num_rows, num_features, warnings, unit)
 

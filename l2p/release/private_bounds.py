@@ -29,6 +29,7 @@ from l2p.run.protector import Protector
 from l2p.run.run import start
 from l2p.tables.bounds import Interval
 from l2p.tables.schema import bins
+from l2p.tables.schema.unbounded import Unbounded
 from l2p.task.rows import Rows
 
 #: Share of the budget, in the accountant's own unit (mu^2 for gdp), that pays for all such columns together.
@@ -84,18 +85,16 @@ class Purchase:
     num_rows: int
 
     @classmethod
-    def plan(
-        cls, columns: tuple[str, ...], share: float, planned: PlannedRun, num_lines: int, key: jax.Array | None
-    ) -> "Purchase":
+    def plan(cls, table: Unbounded, share: float, planned: PlannedRun, key: jax.Array | None) -> "Purchase":
         """The purchase that goes before a run which was planned without this share of its budget.
 
         Args:
-          columns: those with private bounds.
+          table: some of whose columns have private bounds.
           share: of the budget; see `check_share`.
           planned: the run.
-          num_lines: of the table.
           key: of a simulation; its noise is not that of the run.
         """
+        columns, num_lines = table.schema.private_bounds, len(table.rows.y)
         budget = jnp.asarray(float32_down(planned.filter.limit * share))
         price_list = dataclasses.replace(planned.setup.price_list, budget=budget)
         setup = dataclasses.replace(planned.setup, price_list=price_list, cap=budget)

@@ -80,7 +80,7 @@ def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Seq
         learned=learned,
         warnings=[*warnings, *unsettled],
     )
-    return Result(released, trace, card, stop_reason, steps, str(model), kind=setup.kind)
+    return Result(released, trace, card, stop_reason, steps, model, kind=setup.kind)
 
 
 def _train(
@@ -97,7 +97,7 @@ def _train(
     # float64; `start` and `advance` keep everything else in float32.
     with noise.computing("training"), np.errstate(over="ignore"):
         private = task.private if isinstance(task.private, Rows) else checks.Checked.over(task.private, labels)
-        rows = public_data.apart(private, task.public)
+        rows = private if task.public is None else public_data.apart(private, task.public)
         rows = single(rows) if isinstance(rows, Rows) else rows
         public = single(task.public)
         begin = _start if isinstance(rows, Rows) else start

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from l2p.base.errors import InputError
 from l2p.base.whole_folder import written_whole
-from l2p.models import find_model
+from l2p.models import Model
 from l2p.privacy.card import html
 from l2p.privacy.card.card import Card
 from l2p.privacy.cost import sampling
@@ -52,7 +52,7 @@ class Result:
       card: what is guaranteed.
       stop_reason: "budget" or "max_steps".
       steps: steps that were granted in full.
-      model: name of the model, as `l2p.models.find_model` takes it.
+      model: that was trained.
       schema: the declaration of the table that rows were encoded by; None for rows that came encoded.
       kind: what the target is, as in `Model.kinds`; None for the model's own.
     """
@@ -62,14 +62,14 @@ class Result:
     card: Card
     stop_reason: str
     steps: int
-    model: str
+    model: Model
     schema: Schema | None = None
     kind: str | None = None
 
     @property
     def predictor(self) -> Predictor:
         """The model, with the schema that it was trained with."""
-        return Predictor(find_model(self.model), self.params, self.schema or self._of_encoded_rows())
+        return Predictor(self.model, self.params, self.schema or self._of_encoded_rows())
 
     @property
     def learned(self) -> str:
@@ -99,7 +99,7 @@ class Result:
         if self.schema is not None:
             return data
         x = np.asarray(data.x) if isinstance(data, Rows) else data
-        num_features = find_model(self.model).num_features(len(self.params))
+        num_features = self.model.num_features(len(self.params))
         if not isinstance(x, (np.ndarray, jax.Array)) or x.ndim != 2 or x.shape[1] != num_features:
             raise InputError(
                 f"this model was trained on rows of {num_features} features in [0, 1], without a schema, so it cannot "
@@ -115,7 +115,7 @@ class Result:
 
     def _of_encoded_rows(self) -> Schema:
         """Schema of rows without one: features and numbers in [0, 1], and classes by number."""
-        model = find_model(self.model)
+        model = self.model
         columns = {f"x{place}": Number(0, 1) for place in range(model.num_features(len(self.params)))}
         if model.known_kind(self.kind) == "regression":
             return Schema(columns, Target("y", bounds=(0.0, 1.0)))
@@ -135,7 +135,7 @@ class Result:
         statements = [*card.not_private, *public_statements(schema, purchased)]
         if sums is not None:
             card = dataclasses.replace(card, not_private=statements)
-            params = unmet.without_unmet(self.params, find_model(self.model), schema, sums)
+            params = unmet.without_unmet(self.params, self.model, schema, sums)
             return dataclasses.replace(self, card=card, schema=schema, params=params)
         warnings = card.warnings
         if unproved := unmet.indicators(schema):
@@ -191,7 +191,7 @@ class Result:
         >>> sorted(path.name for path in folder.iterdir())
         ['card.html', 'card.json', 'card.txt', 'model.safetensors', 'trace.csv']
         """
-        model, params = find_model(self.model), np.asarray(self.params, np.float32)
+        model, params = self.model, np.asarray(self.params, np.float32)
         if self.schema is not None:
             columns, bounds, classes, target = _as_saved(self.schema)
         bounds = {} if bounds is None else bounds
@@ -203,7 +203,7 @@ class Result:
             )
         scaled = [*columns, target] if is_number else columns
         metadata = {
-            "model": self.model,
+            "model": str(model),
             "kind": model.kind(classes),
             "columns": json.dumps(list(columns)),
             "bounds": json.dumps({column: list(bounds[column]) for column in scaled}),

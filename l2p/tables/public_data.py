@@ -101,10 +101,8 @@ class Apart(WrappedSource):
         return map(self.public.nulled, self.source.blocks())
 
 
-def apart(rows: Rows | RowSource, public: Rows | None) -> Rows | RowSource:
+def apart(rows: Rows | RowSource, public: Rows) -> Rows | RowSource:
     """Private rows, in memory or streamed, with those that equal a public one as null rows."""
-    if public is None:
-        return rows
     row_set = PublicRowSet.of(public)
     return row_set.nulled(rows) if isinstance(rows, Rows) else Apart(rows, row_set)
 

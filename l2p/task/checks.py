@@ -94,6 +94,18 @@ def complaint(rows: Rows) -> str | None:
     return None
 
 
+def check_rows(rows: Rows | RowSource, sampler: Sampler, labels: tuple[float, ...] | None, releases: bool) -> None:
+    """Refuse rows that a run cannot read as they are; see `check_ordered`, `check_mask` and `check_scaled`.
+
+    Raises:
+      InputError: they come in no order, weigh more than one in a release, or have values out of place.
+    """
+    check_ordered(rows, sampler)
+    if releases:
+        check_mask(rows)
+    check_scaled(rows, labels)
+
+
 def check_scaled(rows: Rows | RowSource, labels: tuple[float, ...] | None) -> None:
     """Refuse rows in memory that are not what models learn from: features in [0, 1], and `labels` or, for None, targets
     in [0, 1]. A value that is not finite makes a null row, and a null row may hold anything.

@@ -44,3 +44,8 @@ def from_fields(flat: Mapping[str, Any], path: Path) -> MetaConfig:
         raise InputError(f"in {path}, {KIND} is {named!r}, which is unknown; choose one of {kinds}.")
     values = {name: value for name, value in flat.items() if name != KIND}
     return kind.from_flat(checked(values, fields.types_of(kind), path))
+
+
+def on_card(card: Mapping[str, Any]) -> MetaConfig:
+    """The config on a checkpoint card; `InputError` if it cannot be run."""
+    return from_fields(card["config"], Path(str(card["name"])))

@@ -29,9 +29,8 @@ from l2p.oracle.setup import Setup
 from l2p.run.protector import Protector
 from l2p.run.run import run
 from l2p.task.rows import Rows
-from meta_train.config import MetaConfig
+from meta_train.config import MetaConfig, on_card
 from meta_train.config.bands import BANDS
-from meta_train.config.cards import on_card
 from meta_train.config.drawn import Shape
 from meta_train.evaluation.budgets import Budgets, budgets_for, sized
 from meta_train.tasks.family import Family, TaskBatch

@@ -12,8 +12,7 @@ from l2p.models import find_model, plain_name
 from l2p.models.softmax import Softmax
 from l2p.tables.kind import Kind
 from meta_train import planning
-from meta_train.config import EveryModel, OwnConstants, OwnTables, Plain
-from meta_train.config.cards import on_card
+from meta_train.config import EveryModel, OwnConstants, OwnTables, Plain, on_card
 from meta_train.config.drawn import ALL_FRESH
 from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND

@@ -21,8 +21,7 @@ from l2p.checkpoints import checkpoint
 from l2p.checkpoints.folds import fold_name
 from l2p.checkpoints.overlaps import overlaps
 from l2p.protectors import HAND_DESIGNED
-from meta_train.config import MetaConfig
-from meta_train.config.cards import on_card
+from meta_train.config import MetaConfig, on_card
 from meta_train.recipes import files, tuned
 from meta_train.recipes.leave_out import left_out, sources_of
 from meta_train.recipes.rows import FOLD, LIKE, WITHOUT, Row, every

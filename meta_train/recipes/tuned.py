@@ -83,7 +83,7 @@ def feature_counts(source: str) -> list[int]:
 def _derived(method: str, model: str, source: str) -> dict[str, Any]:
     """Fields that follow from the three; None where nothing follows."""
     design = HAND_DESIGNED[method]
-    at_one = design(Budget(1.0, 1e-8), model, 30_000)
+    at_one = design(Budget(1.0, 1e-8), find_model(model, None if ":" in model else 2), 30_000)
     images = source.split(":")[0] in IMAGES
     return {
         "name": tuned_name(method, model, source),

@@ -9,6 +9,7 @@ import numpy as np
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.named import describe
+from l2p.models import Model
 from l2p.privacy.budget import Budget
 from l2p.privacy.cost.sampling import Poisson
 from l2p.privacy.events import Adjacency
@@ -33,7 +34,7 @@ def starting_point(config: MetaConfig) -> Protector:
     start_config, tasks = config.start, config.tasks
     model, name = tasks.one_model(), start_config.protector
     if isinstance(start_config, AnyStart) and start_config.coefficients is not None:
-        lifted = _lifted(name, start_config.coefficients, str(model), config.simulated, tasks.log_signal)
+        lifted = _lifted(name, start_config.coefficients, model, config.simulated, tasks.log_signal)
         start = sized(lifted, tasks.rows)
     elif name in BUILDERS:
         start = BUILDERS[name](jax.random.key(config.outer.seed))
@@ -51,7 +52,7 @@ def starting_point(config: MetaConfig) -> Protector:
         start = start.replace(sampler=Poisson(tasks.rates[0]))
     if start_config.num_steps is not None:
         start = start.replace(num_steps=start_config.num_steps)
-    describe(start, name, str(model))
+    describe(start, name, model)
     if not any(jax.tree.leaves(tunable(start))):
         raise InputError(f"protector {name!r} has no field that can be tuned; choose another one.")
     return (
@@ -82,7 +83,7 @@ def _without_moments(start: Stepwise) -> Stepwise:
 
 
 def _lifted(
-    name: str, coefficients: int, model: str, simulated: Simulated, log_signal: tuple[float, float]
+    name: str, coefficients: int, model: Model, simulated: Simulated, log_signal: tuple[float, float]
 ) -> Protector:
     """A hand-designed method with the settings it has at budgets over the range, interpolated by polynomials."""
     if name not in HAND_DESIGNED:

@@ -13,6 +13,7 @@ import safetensors.numpy
 from l2p.base.errors import InputError
 from l2p.checkpoints import lookup
 from l2p.checkpoints.structure import encode
+from l2p.models import Square
 from l2p.privacy import Budget, Poisson
 from l2p.protectors import CLASSES, HAND_DESIGNED, NormQuery, PublicGeometry
 from l2p.protectors.hand_designed import logit_constant
@@ -42,7 +43,7 @@ def examples():
     by_name = methods()
     return by_name | {
         "noisygd": by_name["noisygd"].with_purchases(PublicGeometry.of(ROWS, 2)),
-        "ngd": HAND_DESIGNED["ngd"](BUDGET, "square", N),
+        "ngd": HAND_DESIGNED["ngd"](BUDGET, Square(), N),
         "outpert": by_name["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,

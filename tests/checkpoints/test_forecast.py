@@ -19,7 +19,7 @@ from l2p.checkpoints.forecast import BEATS, plan
 from l2p.checkpoints.reachable_gain import Curve, Measured, measured
 from l2p.checkpoints.signal import epsilon_for, log_signal, rows_for
 from l2p.commands.plan import PlanCommand
-from l2p.models import NAMES, Logistic
+from l2p.models import NAMES, Logistic, find_model
 from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
@@ -178,7 +178,7 @@ def test_what_is_recommended_is_the_default_of_apply_and_trains_the_model(model,
         return
     assert planned.recommended == default_protector(model) == planned.forecasts[0].name
     named = f"{model}:{classes or 3}" if model == "softmax" else model
-    assert admit(planned.recommended, BUDGET, named).for_rows(20_000).name == planned.recommended
+    assert admit(planned.recommended, BUDGET, find_model(named)).for_rows(20_000).name == planned.recommended
     assert not any("-no-" in forecast.name for forecast in planned.forecasts)
 
 

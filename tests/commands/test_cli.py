@@ -1,6 +1,7 @@
 """The command line: help, exit codes, the list of protectors, and options that reach what they are for."""
 
 import json
+import re
 import subprocess
 import sys
 import types
@@ -143,3 +144,18 @@ def test_demo_and_meta_train_are_called_with_their_options(monkeypatch, module, 
     stand_in(monkeypatch, module, recorded)
     assert main(args) == 0
     assert recorded == expected
+
+
+def test_the_help_of_meta_train_groups_options_by_what_says_what_to_train(capsys):
+    assert main(["meta-train", "--help"]) == 0
+    groups = {}
+    for line in capsys.readouterr().out.splitlines():
+        if match := re.fullmatch(r"\W*([\w-]*) ?options \W*", line):
+            options = groups.setdefault(match[1], set())
+        elif match := re.match(r"\W* --(\w[\w-]*)", line):
+            options.add(match[1])
+    assert groups["own-tables"] == {"data", "schema", "start"}
+    assert groups["recipe"] == {"recipe", "without", "fold", "folds"}
+    assert groups["tuned-method"] == {"method", "model", "source"}
+    assert groups["card-or-file"] == {"like", "config"}
+    assert groups[""] == {"out", "minutes", "show", "resume"}

@@ -107,13 +107,13 @@ def test_every_run_and_its_score_keep_to_their_shares(rows):
 @pytest.mark.parametrize("name", ["noisygd", "agd", "noisygd:tuned"])
 def test_caps_come_to_no_more_than_the_budget_whatever_their_unit(name, adjacency):
     budget = Budget(0.7, 1e-6, adjacency)
-    method = find_method(f"{name}:private", [budget], "logistic", NUM_ROWS, accountant="rdp")
+    method = find_method(f"{name}:private", [budget], MODEL, NUM_ROWS, accountant="rdp")
     assert method.accountant == ("zcdp" if name == "agd" else "gdp")
     selection = SelectionPlan.make(method.protectors[budget], method.accountant, budget, MODEL, NUM_ROWS)
     rho = base_rho(LAW, budget.epsilon, budget.delta)
     assert (1 - 1e-6) * rho < selection.rho <= rho
     assert selection.certify([]) <= budget.epsilon
-    plain = find_method(name, [budget], "logistic", NUM_ROWS)
+    plain = find_method(name, [budget], MODEL, NUM_ROWS)
     assert (method.sha256, method.range) == (plain.sha256, plain.range)
     # Half of all fields stay unchanged; with so few fields, all may.
     assert len({str(jax.tree.leaves(candidate)) for candidate in selection.candidates}) >= 11
@@ -280,7 +280,7 @@ def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, 
     named = module.admit_choice(name, BUDGET, MODEL)
     released = module.release(rows, named, BUDGET, model=MODEL, ledger="a ledger", num_rows=NUM_ROWS)
     assert released == "the best run"
-    method = find_method(name, [BUDGET], "logistic", NUM_ROWS)
+    method = find_method(name, [BUDGET], MODEL, NUM_ROWS)
     expected = SelectionPlan.make(method.protectors[BUDGET], method.accountant, BUDGET, MODEL, NUM_ROWS).candidates
     assert len(arguments["candidates"]) == len(expected) == 12
     for candidate, protector in zip(arguments["candidates"], expected, strict=True):

@@ -16,7 +16,7 @@ from l2p.compare.leaderboard import command, read_comparison
 from l2p.compare.methods import find_method, reads_public
 from l2p.compare.public_part import PER_CLASS, SHARE, Division, PublicPart
 from l2p.compare.runner import compare
-from l2p.models import find_model
+from l2p.models import MODELS, find_model
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget
 from l2p.privacy.cap.filter import Filter
@@ -183,7 +183,7 @@ def test_a_method_that_needs_public_rows_brings_a_public_part(config, tmp_path, 
 @pytest.mark.parametrize(("name", "reads"), [("ppsgd", True), ("pnsgd", True), ("adamix", True), ("sgd_adv", False)])
 def test_a_papers_form_reads_public_rows_whatever_neighbours_are_compared(name, reads):
     """`ppsgd` exists for replaced rows alone: asked for added ones, it seemed to need no public rows, and got none."""
-    assert reads_public(MethodName.parse(name), Budget(1.0, 1e-5), "logistic") is reads
+    assert reads_public(MethodName.parse(name), Budget(1.0, 1e-5), MODELS["logistic"]) is reads
 
 
 def test_n_is_the_number_of_rows_that_are_left():
@@ -191,7 +191,7 @@ def test_n_is_the_number_of_rows_that_are_left():
     for reads, expected in ((True, 380), (False, 400)):
         division = Division(public, reads)
         name = "noisygd:pretrained" if reads else "noisygd"
-        method = find_method(name, [budget], "logistic", division.num_private(rows), division=division)
+        method = find_method(name, [budget], MODELS["logistic"], division.num_private(rows), division=division)
         assert method.prepare(budget, find_model("logistic"), rows).setup.num_rows == expected
 
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from l2p.base.errors import InputError
-from l2p.checkpoints import checkpoint
+from l2p.checkpoints import checkpoint, lookup
 from l2p.compare import results
+from l2p.compare.config import CompareConfig
+from l2p.compare.inputs import load_rows, resolve_methods
 from l2p.compare.runner import compare, curves, main
 from l2p.compare.summary import report
 from l2p.privacy import Adjacency
@@ -208,3 +210,13 @@ def test_a_regression_is_judged_by_its_error(config):
     assert "noisygd has the best test mean squared error of the private methods, 0.1050 ± 0.0050" in summary
     assert "accuracy" not in summary.lower()
     assert "| noisygd | 2 of 2 |\n| agd | 0 of 2 |" in summary
+
+
+def test_a_comparison_looks_each_name_up_once(tmp_path, monkeypatch):
+    loaded, load = [], lookup.load
+    monkeypatch.setattr(lookup, "load", lambda name: loaded.append(name) or load(name))
+    config = CompareConfig(
+        "breast_cancer", tmp_path, methods=("universal", "agd:tuned", "noisygd"), delta=1e-5, seeds=1
+    )
+    assert [method.name for method in resolve_methods(config, load_rows(config))] == list(config.methods)
+    assert len(loaded) == 2  # of `universal` and `agd:tuned`

@@ -66,7 +66,7 @@ def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     assert "cannot be run in other directions" in rows[-1]["note"]
     public, budget = load_rows(dataclasses.replace(config, data="digits:4,6")), Budget(0.3, 1e-5)
     geometry = public_geometry(public)
-    lent = find_method("noisygd:projected", [budget], "logistic", 292, auxiliary=Auxiliary(geometry=geometry))
+    lent = find_method("noisygd:projected", [budget], MODELS["logistic"], 292, auxiliary=Auxiliary(geometry=geometry))
     assert lent.protectors[budget].purchases == (geometry,)
     # It uses nothing of the compared set.
     np.testing.assert_allclose(geometry.center, np.asarray(public.x).mean(0), atol=1e-6)
@@ -96,8 +96,8 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
     assert "At ε = 0.5, noisygd has the best test accuracy of the private methods" in summary
     # The search's own objective, on its own splits and noise.
     table, model, budget = load_rows(config), MODELS["logistic"], Budget(0.5, 1e-5)
-    honest = find_method("noisygd", [budget], "logistic", 456).prepare(budget, model, table)
-    best_in_hindsight = find_method("noisygd:oracle", [budget], "logistic", 456).prepare(budget, model, table)
+    honest = find_method("noisygd", [budget], model, 456).prepare(budget, model, table)
+    best_in_hindsight = find_method("noisygd:oracle", [budget], model, 456).prepare(budget, model, table)
     outcome = simulate(
         [honest.protector, best_in_hindsight.protector], [honest.setup, best_in_hindsight.setup], table, hindsight.SEEDS
     )

@@ -32,8 +32,10 @@ from l2p.estimators import (
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
 from l2p.release import private_run
+from l2p.tables.reading import Format
 from l2p.tables.schema import Category, Ignore, Missing, Number, Schema, Target
-from l2p.tables.schema.declaring import declared
+from l2p.tables.schema.declaring import schema_of_pair
+from l2p.tables.schema.pair import as_columns
 
 pytestmark = pytest.mark.filterwarnings("ignore:simulation_seed is set")
 
@@ -253,15 +255,14 @@ def test_a_pair_with_bounds_trains_as_rows_that_are_scaled_by_hand_do():
 def test_a_whole_table_may_come_as_features_and_the_target_beside_it_is_what_counts():
     # As README does: `.fit(patients, patients["readmitted"])`. A schema says which columns are features.
     features = {"age": [1], "sex": ["f"]}
-    complete, schema = declared((features | {"back": ["maybe"]}, ["no"]), WARD)
-    assert complete == declared((features, ["no"]), WARD)[0] == features | {"back": ["no"]}
-    assert schema.target.column == "back"
+    complete = as_columns((features | {"back": ["maybe"]}, ["no"]), WARD, Format())
+    assert complete == as_columns((features, ["no"]), WARD, Format()) == features | {"back": ["no"]}
 
 
 def test_a_target_never_takes_the_name_of_a_feature():
-    table, schema = declared(({"y": [1.0], "y_": [2.0]}, ["b"]), None, (0, 9), ("a", "b"))
+    schema = schema_of_pair(({"y": [1.0], "y_": [2.0]}, ["b"]), (0, 9), ("a", "b"))
+    assert schema.names == ("y", "y_", "y__")
     assert schema.target.column == "y__"
-    assert list(table) == ["y", "y_", "y__"]
 
 
 X, Y = problem()

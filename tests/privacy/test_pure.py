@@ -14,7 +14,7 @@ from l2p import Budget, InputError, Rows, private_train
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.named import describe
 from l2p.commands.cli import main
-from l2p.models import Logistic
+from l2p.models import MODELS, Logistic
 from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.accountants.basic import _signal
 from l2p.privacy.cap import planning
@@ -96,7 +96,7 @@ def test_what_cannot_be_pure_is_refused_before_anything_is_spent():
 
 def test_one_pure_query_takes_the_accountant_that_prices_it_best():
     """Priced as zCDP it would have several times the noise."""
-    named = describe(SHORT, "mine", "logistic")
+    named = describe(SHORT, "mine", MODELS["logistic"])
     assert named.accountant == "basic"
     least = {
         name: float(Filter(name, Budget(1.0, 1e-6)).price_list().noise_multiplier(jnp.float32(limit), "gamma"))
@@ -104,7 +104,7 @@ def test_one_pure_query_takes_the_accountant_that_prices_it_best():
         for limit in [Filter(name, Budget(1.0, 1e-6)).limit]
     }
     assert least["rdp"] > 4 * least["basic"]
-    assert describe(dataclasses.replace(SHORT, noise="gaussian"), "mine", "logistic").accountant == "gdp"
+    assert describe(dataclasses.replace(SHORT, noise="gaussian"), "mine", MODELS["logistic"]).accountant == "gdp"
 
 
 def test_the_signal_of_a_pure_budget_is_the_gaussian_that_covers_it():

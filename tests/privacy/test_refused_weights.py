@@ -17,7 +17,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.release.admission import admit
 from l2p.tables.schema import Target
 from l2p.tables.schema.columns import Value
-from l2p.tables.schema.declaring import declared
+from l2p.tables.schema.declaring import schema_of_pair
 from tests.canaries import observed
 from tests.privacy.weights import BUDGET, SCHEMA, TABLE, WEIGHTED, D, Nothing, encoded, f32, rare, setup, table
 
@@ -42,7 +42,7 @@ def test_a_number_to_predict_has_no_weights():
     with pytest.raises(InputError, match="but the target is a number"):
         Target("price", bounds=(0, 1), weights=(1, 2))
     with pytest.raises(InputError, match="but the target is a number"):
-        declared(pair(), None, (0, 1), None, (0, 1), {"no": 1})
+        schema_of_pair(pair(), (0, 1), None, (0, 1), {"no": 1})
 
 
 def pair() -> tuple[np.ndarray, list[Value]]:

@@ -12,7 +12,7 @@ import pytest
 
 import l2p
 from l2p.base.errors import InputError
-from l2p.models import Logistic, find_model
+from l2p.models import MODELS, Logistic
 from l2p.oracle import Oracle, reader_of
 from l2p.oracle import pricing as door
 from l2p.oracle import setup as facts
@@ -289,7 +289,7 @@ def table(count=200):
 @pytest.mark.parametrize("method", sorted(HAND_DESIGNED))
 def test_a_method_takes_units_or_says_that_its_proof_is_about_rows(method):
     budget = Budget(1.0, 1e-6, HAND_DESIGNED[method].adjacency or Adjacency.ZERO_OUT)
-    model = "square" if method in ("adassp", "boosted_adassp", "dp_ls") else "logistic"
+    model = MODELS["square" if method in ("adassp", "boosted_adassp", "dp_ls") else "logistic"]
     public = table(20)
     public = public.replace(x=public.x / np.linalg.norm(public.x, axis=1, keepdims=True))
     needs_public = HAND_DESIGNED[method](budget, model, 200).needs_public
@@ -298,7 +298,7 @@ def test_a_method_takes_units_or_says_that_its_proof_is_about_rows(method):
         task,
         admit(method, budget, model, schema=SCHEMA, has_public=needs_public),
         budget,
-        find_model(model),
+        model,
         num_rows=200,
         schema=SCHEMA,
     )

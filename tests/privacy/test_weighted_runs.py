@@ -12,7 +12,7 @@ from l2p.commands.cli import main
 from l2p.estimators import PrivateClassifier
 from l2p.privacy import Budget
 from l2p.tables.schema import Target
-from l2p.tables.schema.declaring import declared
+from l2p.tables.schema.declaring import schema_of_pair
 from tests.canaries import observed
 from tests.privacy.weights import SCHEMA, WEIGHTED, rare
 
@@ -60,7 +60,7 @@ def test_bounds_and_classes_take_weights_by_class(trained):
     data = rare()
     X, y = np.stack([data["a"], data["b"]], 1), data["sick"]
     options = {"bounds": (0, 1), "classes": ["no", "yes"], "class_weights": {"yes": 12, "no": 1}}
-    _, schema = declared((X, y), None, (0, 1), ["no", "yes"], class_weights={"yes": 12, "no": 1})
+    schema = schema_of_pair((X, y), (0, 1), ["no", "yes"], class_weights={"yes": 12, "no": 1})
     assert schema.target.weights == (1.0, 12.0)
     result = l2p.private_train((X, y), "auto_clip", Budget(4.0, 1e-5), key=jax.random.key(0), **options)
     np.testing.assert_array_equal(result.params, trained["weighted"].params)

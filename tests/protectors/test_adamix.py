@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from l2p.base.errors import InputError
-from l2p.models import INTERCEPT_COLUMN, Logistic, Softmax, Square
+from l2p.models import INTERCEPT_COLUMN, MODELS, Logistic, Softmax, Square
 from l2p.models.mlp import MLP
 from l2p.oracle import MAX_BOUND, MIN_BOUND, Oracle, reader_of
 from l2p.oracle.setup import Setup
@@ -132,7 +132,7 @@ def test_a_projection_keeps_the_first_singular_vectors_of_the_public_gradient(ma
 def test_adamix_moves_along_the_total_public_gradient_only():
     """Algorithm 2 takes the singular vectors of the total gradient, which are fewer than those of the rows' gradients:
     here two of five."""
-    protector = HAND_DESIGNED["adamix"](BUDGET, str(MODEL)).without(PublicLength).replace(num_steps=1)
+    protector = HAND_DESIGNED["adamix"](BUDGET, MODEL).without(PublicLength).replace(num_steps=1)
     decay = protector.projector.projector.projector.log_decay
     start, *_ = go(protector.replace(projector=descent(1e-12)), ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     after, *_ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
@@ -172,7 +172,7 @@ def test_the_clip_norm_is_a_quantile_of_public_norms_and_ignores_null_rows():
 @functools.cache
 def released(name, which):
     """(params, clip norms) of a run on one of two private tables, with answers of zeros: its budget is nothing."""
-    protector = dataclasses.replace(HAND_DESIGNED[name](BUDGET, str(MODEL), N), num_steps=STEPS)
+    protector = dataclasses.replace(HAND_DESIGNED[name](BUDGET, MODEL, N), num_steps=STEPS)
     here = setup().replace(cap=jnp.float32(0.0))
     rows = PRIVATE if which == 0 else PRIVATE.replace(y=(PRIVATE.y + 1) % K, x=PRIVATE.x * 7.0)
     params, ended, (_, records), _ = go(protector, ZERO, rows, here, KEY, PUBLIC)
@@ -222,7 +222,7 @@ def test_no_answer_ends_a_run_by_a_clip_that_the_oracle_refuses(size):
 
 
 def test_a_run_of_the_theory_is_its_own_recursion():
-    protector = HAND_DESIGNED["adamix_theory"](BUDGET, str(MODEL), N).replace(num_steps=STEPS)
+    protector = HAND_DESIGNED["adamix_theory"](BUDGET, MODEL, N).replace(num_steps=STEPS)
     params, ended, _, _ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     reference = np.asarray(ended.state.reference, float).reshape(D + 1, K)
     lipschitz = lipschitz_on_unit_rows(MODEL)
@@ -240,7 +240,7 @@ def test_a_run_of_the_theory_is_its_own_recursion():
 
 @pytest.mark.slow
 def test_one_public_pass_reads_every_row_once():
-    protector = HAND_DESIGNED["adamix_theory"](BUDGET, str(MODEL), N).replace(num_steps=1)
+    protector = HAND_DESIGNED["adamix_theory"](BUDGET, MODEL, N).replace(num_steps=1)
     params, _, _, _ = go(protector, ZERO, PRIVATE, setup().replace(cap=jnp.float32(0.0)), KEY, PUBLIC)
     order, current = np.asarray(jax.random.permutation(jax.random.key(0), M)), np.zeros((D + 1, K))
     for number, place in enumerate(order, 1):
@@ -264,7 +264,7 @@ def test_mirror_descent_starts_with_private_gradients_and_ends_with_public_ones(
 
 @pytest.mark.slow
 def test_public_moments_divide_features_by_the_roots_of_their_gradients_moments():
-    protector = HAND_DESIGNED["public_moments"](BUDGET, str(MODEL), N).replace(num_steps=1, public_start=None)
+    protector = HAND_DESIGNED["public_moments"](BUDGET, MODEL, N).replace(num_steps=1, public_start=None)
     protector = protector.replace(scheduler=WIDE, public_length=None)
     params, _, _, _ = go(protector, ZERO, PRIVATE, NO_NOISE, KEY, PUBLIC)
     zeros = np.zeros((D + 1, K))
@@ -277,7 +277,7 @@ def test_public_moments_divide_features_by_the_roots_of_their_gradients_moments(
 # ----------------------------------------------------------------------------------------------------------- refusals
 @pytest.mark.parametrize("name", MIXED)
 def test_without_public_rows_it_is_refused_when_it_is_traced(name):
-    protector = HAND_DESIGNED[name](BUDGET, str(MODEL), N)
+    protector = HAND_DESIGNED[name](BUDGET, MODEL, N)
     assert protector.needs_public
     with pytest.raises(InputError, match="learns from public rows, and there are none"):
         plan_noise(protector, ZERO, N, D, setup())
@@ -289,7 +289,7 @@ def test_the_baseline_reads_no_public_rows():
 
 @pytest.mark.parametrize("name", MIXED)
 def test_a_class_without_public_rows_is_refused(name):
-    protector = HAND_DESIGNED[name](BUDGET, str(MODEL), N)
+    protector = HAND_DESIGNED[name](BUDGET, MODEL, N)
     few = PUBLIC.replace(mask=jnp.where(PUBLIC.y == 1, 0.0, 1.0))
     with pytest.raises(InputError, match="no row of 1 of the 3 declared classes"):
         protector.check_public(few, MODEL, "multiclass")
@@ -319,7 +319,7 @@ def test_a_model_whose_params_are_no_matrix_has_no_directions():
 
 
 def test_the_theory_refuses_rows_of_another_length():
-    protector = HAND_DESIGNED["adamix_theory"](BUDGET, str(MODEL), N)
+    protector = HAND_DESIGNED["adamix_theory"](BUDGET, MODEL, N)
     protector.check_public(PUBLIC, MODEL, "multiclass")
     with pytest.raises(InputError, match="rows of length 1"):
         protector.check_public(PUBLIC.replace(x=2.0 * PUBLIC.x), MODEL, "multiclass")
@@ -347,7 +347,7 @@ class _Oracle:
 def test_logistic_regression_runs_with_every_part():
     binary = jax.tree.map(lambda leaf: leaf, PUBLIC).replace(y=jnp.minimum(PUBLIC.y, 1.0))
     here = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", BUDGET).price_list(), N)
-    protector = HAND_DESIGNED["adamix"](BUDGET, "logistic", N).replace(num_steps=STEPS)
+    protector = HAND_DESIGNED["adamix"](BUDGET, MODELS["logistic"], N).replace(num_steps=STEPS)
     rows = PRIVATE.replace(y=jnp.minimum(PRIVATE.y, 1.0))
     params, ended, _, _ = go(protector, jnp.zeros(D + 1), rows, here, KEY, binary)
     assert int(ended.step) == STEPS
@@ -371,7 +371,7 @@ def test_least_squares_does_not_diverge(name):
     weights = np.random.default_rng(9).dirichlet(np.ones(20))
     private, public = long_rows(0, 200, weights), long_rows(1, 30, weights)
     model, budget = Square(), Budget(50.0, 1e-5)
-    protector = HAND_DESIGNED[name](budget, "square").replace(num_steps=40)
+    protector = HAND_DESIGNED[name](budget, MODELS["square"]).replace(num_steps=40)
     here = Setup.create(model, Adjacency.ZERO_OUT, Filter("gdp", budget).price_list(), 200, "regression")
     start = model.init(20)
     params = go(protector, start, private, here, KEY, public if protector.needs_public else None)[0]
@@ -386,7 +386,7 @@ def test_public_moments_step_does_not_depend_on_how_long_rows_are():
     y = np.arange(200) % 2
     x = jnp.asarray(random.random((200, 4)) + 0.5 * y[:, None], jnp.float32)
     both = [Rows(scale * x, jnp.asarray(y, jnp.float32), jnp.ones(200)) for scale in (1.0, 8.0)]
-    protector = HAND_DESIGNED["public_moments"](BUDGET, "logistic").replace(num_steps=20)
+    protector = HAND_DESIGNED["public_moments"](BUDGET, MODELS["logistic"]).replace(num_steps=20)
     here = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(50.0, 1e-5)).price_list(), 200)
     margins = []
     for rows in both:

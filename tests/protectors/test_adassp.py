@@ -14,7 +14,7 @@ from l2p.commands.cli import main
 from l2p.compare.config import CompareConfig
 from l2p.compare.private_choice import SelectionPlan
 from l2p.compare.runner import compare
-from l2p.models import INTERCEPT_COLUMN, Square
+from l2p.models import INTERCEPT_COLUMN, MODELS, Square
 from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.protectors import HAND_DESIGNED
@@ -182,7 +182,7 @@ def test_sums_stream_and_other_losses_and_bounds_are_refused():
     np.testing.assert_allclose(streamed.params, in_memory.params, rtol=1e-3, atol=1e-4)
     l2p.private_train(ArraySource(rows, 256), "adassp", budget, model="square")
     with pytest.raises(InputError, match="do not determine the loss of logistic"):
-        admit("adassp", budget, "logistic")
+        admit("adassp", budget, MODELS["logistic"])
     protector = HAND_DESIGNED["adassp"](budget).replace(log_norm_bound=jnp.array([jnp.inf]))
     with pytest.raises(InputError, match="positive and finite"):
-        admit(protector, budget, "square")
+        admit(protector, budget, MODELS["square"])

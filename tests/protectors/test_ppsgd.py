@@ -12,7 +12,7 @@ from scipy import special
 
 import l2p
 from l2p.base.errors import InputError
-from l2p.models import INTERCEPT_COLUMN, Hinge, Logistic, Softmax, find_model
+from l2p.models import INTERCEPT_COLUMN, MODELS, Hinge, Logistic, Softmax, find_model
 from l2p.oracle.setup import Setup
 from l2p.oracle.trace import trace_of
 from l2p.privacy import Adjacency, Budget, Filter
@@ -51,7 +51,7 @@ jit_run = jax.jit(run)
 
 
 def method(name, budget=REPLACED, model="logistic"):
-    return HAND_DESIGNED[name](budget, model, N)
+    return HAND_DESIGNED[name](budget, find_model(model), N)
 
 
 def changed(protector, num_steps=None, sampler=None, **logs):
@@ -257,7 +257,7 @@ def test_the_tight_form_takes_the_sampler_that_its_adjacency_allows():
     assert isinstance(ppgd, FineTuned)
     assert isinstance(ppgd.inner, Stepwise)
     with pytest.raises(InputError, match="ppgd"):
-        HAND_DESIGNED["ppsgd"](REPLACED, "logistic", 9)
+        HAND_DESIGNED["ppsgd"](REPLACED, MODELS["logistic"], 9)
 
 
 def test_settings_that_are_not_named_keep_what_loss_and_budget_gave_them():

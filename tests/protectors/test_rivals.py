@@ -144,4 +144,4 @@ def test_trials_of_linear_scaling_are_paid_for_and_cost_their_share():
 )
 def test_what_a_method_refuses_it_refuses_with_a_way_out(name, model, instead):
     with pytest.raises(InputError, match=instead):
-        admit(name, BUDGET, str(find_model(model)))
+        admit(name, BUDGET, find_model(model))

@@ -9,7 +9,7 @@ import pytest
 
 import l2p
 from l2p.base.errors import InputError
-from l2p.models import Logistic
+from l2p.models import MODELS, Logistic, find_model
 from l2p.privacy import Adjacency, Budget
 from l2p.privacy.cost import convert
 from l2p.protectors import HAND_DESIGNED
@@ -131,7 +131,7 @@ def test_a_release_is_certified_and_at_a_huge_budget_is_that_of_objective_pertur
 @pytest.mark.parametrize(("name", "phrase"), UNSUPPORTED_MODELS.items())
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(name, phrase):
     with pytest.raises(InputError, match=phrase):
-        admit("amp", Budget(EPSILON, DELTA), name)
+        admit("amp", Budget(EPSILON, DELTA), find_model(name))
 
 
 @pytest.mark.slow
@@ -142,4 +142,4 @@ def test_streams_and_bounds_that_are_none_are_refused():
     protector = HAND_DESIGNED["amp"](budget)
     protector = protector.replace(minimum=protector.minimum.replace(log_norm_bound=f32([math.nan])))
     with pytest.raises(InputError, match="positive and finite"):
-        admit(protector, budget, "logistic")
+        admit(protector, budget, MODELS["logistic"])

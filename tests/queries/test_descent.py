@@ -14,7 +14,7 @@ import l2p
 from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.checkpoints import lookup
-from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
+from l2p.models import INTERCEPT_COLUMN, MODELS, HuberSVM, Logistic, find_model
 from l2p.privacy import Adjacency, Budget
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
@@ -255,7 +255,7 @@ def test_settings_have_finite_meta_gradients():
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, phrase):
     budget = HAND_DESIGNED[method].budget(BUDGET)
     with pytest.raises(InputError, match=phrase):
-        admit(method, budget, name)
+        admit(method, budget, find_model(name))
     with pytest.raises(InputError, match=phrase):
         lookup.resolve(method, budget, name)
 
@@ -271,7 +271,7 @@ def test_a_smooth_loss_of_another_kind_is_trained():
 def test_a_norm_bound_that_is_none_is_refused(norm):
     protector = OutputPerturbation.create(1.0, 0.1, 1.0).replace(log_norm_bound=jnp.log(f32([norm])))
     with pytest.raises(InputError, match="positive and finite"):
-        admit(protector, BUDGET, "logistic")
+        admit(protector, BUDGET, MODELS["logistic"])
 
 
 @pytest.mark.parametrize("step", [2.0001, 0.0, -1.0, math.nan, math.inf])

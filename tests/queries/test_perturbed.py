@@ -15,7 +15,7 @@ import l2p
 from l2p.base.errors import InputError
 from l2p.checkpoints import lookup
 from l2p.commands.cli import main
-from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
+from l2p.models import INTERCEPT_COLUMN, MODELS, HuberSVM, Logistic, find_model
 from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.ledger.ledger import Cost, Ledger
@@ -244,7 +244,7 @@ def test_a_second_query_is_refused_and_nothing_of_it_is_kept():
 @pytest.mark.parametrize("method", METHODS)
 def test_losses_that_the_proof_does_not_cover_are_refused_at_the_door(method, name, phrase):
     with pytest.raises(InputError, match=phrase):
-        admit(method, BUDGET, name)
+        admit(method, BUDGET, find_model(name))
     with pytest.raises(InputError, match=phrase):
         lookup.resolve(method, BUDGET, name)
 
@@ -264,8 +264,8 @@ def test_what_it_cannot_be_run_with_is_refused_before_anything_is_reserved(tmp_p
     with pytest.raises(InputError, match="cannot price mechanism 'gaussian'"):
         l2p.private_train(rows, "noisygd", BUDGET, accountant="basic")
     with pytest.raises(InputError, match="cannot price mechanism"):
-        admit("agd", BUDGET, "logistic", accountant="basic")
+        admit("agd", BUDGET, MODELS["logistic"], accountant="basic")
     protector = dataclasses.replace(HAND_DESIGNED["objpert"](BUDGET), log_norm_bound=f32([math.inf]))
     with pytest.raises(InputError, match="positive and finite"):
-        admit(protector, BUDGET, "logistic")
+        admit(protector, BUDGET, MODELS["logistic"])
     assert ledger.entries() == []

@@ -12,6 +12,7 @@ from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
 from l2p.release import private_run
+from l2p.tables.schema import Number, Schema, Target
 from tests.release.tables import BUDGET, Echo, Unread, read_card, table
 
 
@@ -43,6 +44,14 @@ def test_a_run_is_reserved_in_its_ledger_and_settled(tmp_path):
     second = l2p.private_train(table(), "noisygd", Budget(1.0, 1e-6), ledger=ledger).card
     assert second.composition["spent_before"] == spent
     assert [entry.state for entry in ledger.entries()] == ["settled", "settled"]
+
+
+def test_a_ledger_that_cannot_be_opened_is_refused_before_the_table_is_read(tmp_path):
+    schema = Schema({"age": Number(0, 9)}, Target("back", classes=("no", "yes")))
+    simulated = {"ledger": ledger_at(tmp_path), "key": jax.random.key(0)}
+    for options in ({"ledger": tmp_path / "nosuch.ledger"}, simulated):
+        with pytest.raises(InputError, match=r"there is no ledger|a ledger cannot count"):
+            l2p.private_train(tmp_path / "nosuch.csv", "noisygd", BUDGET, schema=schema, **options)
 
 
 @pytest.mark.parametrize(("unit", "accountant"), [("zcdp", "zcdp"), ("gdp", "zcdp"), ("rdp", "gdp"), ("zcdp", "gdp")])

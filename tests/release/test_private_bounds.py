@@ -205,9 +205,9 @@ def test_rows_are_those_that_the_schema_with_its_bounds_encodes():
 def planned(accountant=None, unit=None, protector="noisygd", share=SHARE, budget=BUDGET):
     read = table()
     schema = dataclasses.replace(PRIVATE, unit=unit)
-    named = admit(protector, budget, "logistic", accountant, schema=schema)
+    named = admit(protector, budget, Logistic(), accountant, schema=schema)
     run = plan_run(read.rows, named, budget, Logistic(), schema=schema, share=share, key=jax.random.key(0))
-    return read, run, Purchase.plan(PRIVATE.private_bounds, share, run, 600, jax.random.key(0))
+    return read, run, Purchase.plan(read, share, run, jax.random.key(0))
 
 
 @pytest.mark.slow(but=["rows, gdp"])
@@ -227,7 +227,7 @@ def test_the_share_pays_for_the_counts_and_the_run_has_the_rest(accountant, unit
 
 def test_planted_a_run_that_forgets_what_was_bought_is_caught_by_the_check_after_it():
     """The run asks for the whole budget; its trace with the purchase in front costs more than the cap."""
-    unreserved = plan_run(table().rows, admit("noisygd", BUDGET, "logistic"), BUDGET, Logistic())
+    unreserved = plan_run(table().rows, admit("noisygd", BUDGET, Logistic()), BUDGET, Logistic())
     noise = 1 / math.sqrt(unreserved.filter.limit * SHARE)
     bought = [l2p.privacy.Answered(0, "gaussian", noise)]
     rest = [l2p.privacy.Answered(1, "gaussian", 1 / math.sqrt(float(unreserved.setup.price_list.budget)))]

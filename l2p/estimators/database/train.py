@@ -12,7 +12,6 @@ import numpy as np
 
 from l2p.base.errors import InputError, alone, withheld
 from l2p.estimators.database.rows import held_rows
-from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.release.api import private_train
@@ -158,10 +157,10 @@ def _new_table(address: Address) -> Iterator[_NewTable]:
 def _row_of(result: Result) -> Any:
     pa, schema = import_pyarrow("writing a model"), result.schema
     assert schema is not None
-    arrays = find_model(result.model).arrays(np.asarray(result.params))
+    arrays = result.model.arrays(np.asarray(result.params))
     numbers = [column for column in schema.columns.values() if isinstance(column, Number)]
     values = {
-        "model": result.model,
+        "model": str(result.model),
         "dependent": schema.target.column,
         "classes": list(map(str, schema.target.classes or ())),
         "independent": list(schema.features),

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row
 from l2p.base.errors import InputError, RowsError, alone
 from l2p.estimators.spark import worker
 from l2p.oracle.sums import BlockSum
-from l2p.tables.schema.encoding import Encoding
+from l2p.tables.schema.encoding import Encoding, OnInvalid
 from l2p.task.exact_sums import ExactSum
 from l2p.task.rows import Rows
 from l2p.task.sources import RemoteRows
@@ -100,7 +100,7 @@ class SparkRows(RemoteRows):
 
 @contextlib.contextmanager
 def encoded_rows(
-    table: DataFrame, columns: Sequence[Any], encoding: Encoding, on_invalid: Literal["refuse", "null"]
+    table: DataFrame, columns: Sequence[Any], encoding: Encoding, on_invalid: OnInvalid
 ) -> Iterator[SparkRows]:
     """The rows of a DataFrame, encoded and cached on its cluster for as long as the context is open.
 

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from l2p.base.arithmetic import check_arithmetic
 from l2p.base.errors import InputError, withheld
 from l2p.tables.reading.arrow import Arrow, cells_of
-from l2p.tables.schema.encoding import Encoding
+from l2p.tables.schema.encoding import Encoding, OnInvalid
 from l2p.task.exact_sums import BLOCK as SUM_BLOCK
 from l2p.task.exact_sums import ExactSum
 from l2p.task.row_digest import sum_of_rows
@@ -34,7 +34,7 @@ SUMMED = "partition int, count long, digest long, high binary, low binary, unit 
 
 
 def encoded(
-    batches: Iterator[pa.RecordBatch], encoding: Encoding, on_invalid: str, names: tuple[str, str]
+    batches: Iterator[pa.RecordBatch], encoding: Encoding, on_invalid: OnInvalid, names: tuple[str, str]
 ) -> Iterator[pa.RecordBatch]:
     """Rows as `ENCODED`, from columns of features and labels of these names: lists of numbers, and cells."""
     features, label = names
@@ -44,10 +44,11 @@ def encoded(
             block = dict(zip(encoding.schema.features, x.T, strict=True))
             source = Arrow.of_table(pa.table([batch.column(label)], names=[label]))
             block[encoding.schema.target.column] = cells_of(batch.column(label), label, source, (label,))
-            rows = encoding.rows(block)
             complaint = None
-            if on_invalid == "refuse" and not np.asarray(rows.mask).all():
-                complaint = _complaint(encoding, block)
+            try:
+                rows = encoding.rows(block, on_invalid)
+            except InputError as error:  # travels as a value, because Spark repeats a task that raises
+                complaint, rows = str(error), encoding.rows(block)
             yield pa.RecordBatch.from_arrays(
                 [
                     _binary(np.asarray(rows.x)),
@@ -59,18 +60,8 @@ def encoded(
             )
 
 
-def _complaint(encoding: Encoding, block: Any) -> str | None:
-    """Sentence on why a block is refused, which quotes no cell; None if it is not. It travels as a value, because Spark
-    repeats a task that raises."""
-    try:
-        encoding.refuse_invalid(block)
-    except InputError as error:
-        return str(error)
-    return None
-
-
 def _fast() -> str | None:
-    """Sentence on arithmetic of this worker that the proofs do not cover; None if it is exact. See `_complaint`."""
+    """Sentence on arithmetic of this worker that the proofs do not cover, sent as a value; None if it is exact."""
     jax.config.update("jax_platforms", "cpu")  # as `summed` does
     try:
         check_arithmetic()

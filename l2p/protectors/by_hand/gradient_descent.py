@@ -9,7 +9,6 @@ import math
 import jax.numpy as jnp
 
 from l2p.base.errors import InputError
-from l2p.models import MODELS
 from l2p.privacy.cost.sampling import Poisson
 from l2p.protectors.hand_designed import Problem, log_constant, logit_constant
 from l2p.protectors.register import hand_designed
@@ -71,8 +70,7 @@ def on_private_mean(plain: Stepwise, problem: Problem, share: float = 0.05) -> S
     Raises:
       InputError: the model has no intercept.
     """
-    model = MODELS.get(problem.model)
-    if model is not None and not model.has_intercept:
+    if not problem.model.has_intercept:
         raise InputError(
             f"rows are centred on a private mean, and model {problem.model} has no intercept to absorb the shift; "
             "choose noisygd, dpsgd or another model."

@@ -105,5 +105,5 @@ def pnsgd(problem: Problem) -> PNSGD:
     In a ball of radius 5, on rows shrunk to norm 1, at .3 of the corollary's step size; for least squares in a ball of
     radius 2, on rows shrunk to the longest public one, at .1.
     """
-    radius, step = (SQUARE_RADIUS, SQUARE_STEP) if problem.model == "square" else (RADIUS, STEP)
+    radius, step = (SQUARE_RADIUS, SQUARE_STEP) if problem.model.name == "square" else (RADIUS, STEP)
     return PNSGD(log_constant(1.0), log_constant(radius), log_constant(step))

@@ -8,7 +8,7 @@ import math
 
 import jax.numpy as jnp
 
-from l2p.models import GeneralizedLinear, find_model
+from l2p.models import GeneralizedLinear, Model, Softmax
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap import planning
 from l2p.privacy.cost.sampling import FullBatch
@@ -57,19 +57,18 @@ def descent(rate: float, to_start: bool = False) -> Decay:
     return Decay(Optax("sgd", {"learning_rate": log_constant(rate)}), log_constant(0.01), to_start)
 
 
-def descent_for(model: str, rate: float) -> Projector:
+def descent_for(model: Model, rate: float) -> Projector:
     """`descent` at a rate that was chosen for softmax, whose gradients are bounded; for least squares, whose gradients
     are not, at a rate by the curvature."""
     return descent(rate) if has_bounded_gradients(model) else OverCurvature(descent(UNBOUNDED_RATE))
 
 
-def has_bounded_gradients(model: str) -> bool:
-    """True if a row's gradient is bounded, whatever the params of the model of this name."""
-    resolved = find_model(model)
-    return not isinstance(resolved, GeneralizedLinear) or math.isfinite(resolved.lipschitz)
+def has_bounded_gradients(model: Model) -> bool:
+    """True if a row's gradient is bounded, whatever the params."""
+    return not isinstance(model, GeneralizedLinear) or math.isfinite(model.lipschitz)
 
 
-def mixed(budget: Budget, model: str, projector: Projector) -> Stepwise:
+def mixed(budget: Budget, model: Model, projector: Projector) -> Stepwise:
     """NoisyGD from the model of public rows, at a fixed clipping norm, on rows that are centred and have a mean
     length of 1."""
     start = PUBLIC_RATE if has_bounded_gradients(model) else UNBOUNDED_RATE
@@ -90,7 +89,7 @@ def adamix(problem: Problem) -> Stepwise:
     one less than there are classes. The paper asks for more of them than exist. Models with one column of params, of
     which it says nothing, would have a single direction; they get those of all public rows' gradients.
     """
-    matrix: Matrix = "total" if problem.model.startswith("softmax") else "rows"
+    matrix: Matrix = "total" if isinstance(problem.model, Softmax) else "rows"
     ngd_like = mixed(
         problem.budget,
         problem.model,

@@ -74,7 +74,7 @@ def _batch(problem: Problem) -> int:
 
 def _ppsgd(problem: Problem, sampler: Sampler, published: bool = False) -> FineTuned:
     clip_ratio = CLIP_RATIO
-    if problem.model == "square":
+    if problem.model.name == "square":
         clip_ratio = SQUARE_RATIO_LARGE if problem.budget.epsilon >= LARGE else SQUARE_RATIO
     scheduler = PublicGrowth(
         log_share=log_constant(1.0 / NUM_STEPS),

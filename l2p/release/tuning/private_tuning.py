@@ -158,7 +158,8 @@ def private_tuning(
     if ledger is None:
         score, candidate, result = _best(data, runs, scoring, repetitions, key, common)
     else:
-        ledger = open_ledger(ledger, num_rows, releases=key is None)
+        ledger = open_ledger(ledger, releases=key is None)
+        ledger.budget.check_rows(num_rows)
         with held(ledger) as id:
             spent_before, cost = ledger.spent(), cost_of_best(ledger, budget, repetitions, rho)
             ledger.reserve(cost, f"the best of {repetitions.mean:g} runs on average, {budget}", id)

@@ -153,7 +153,8 @@ def split_tuning(
     if ledger is None:
         index, result = run()
     else:
-        ledger, cost = open_ledger(ledger, num_lines, releases=key is None), Cost(budget.epsilon, budget.delta)
+        ledger, cost = open_ledger(ledger, releases=key is None), Cost(budget.epsilon, budget.delta)
+        ledger.budget.check_rows(num_lines)
         _check_ledger(ledger, budget)
         with held(ledger) as id:
             spent_before = ledger.spent()

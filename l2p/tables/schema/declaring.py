@@ -1,4 +1,4 @@
-"""Tables that come as features and targets apart, (X, y), and the schema that bounds and classes make of them."""
+"""The declaration of a table: a schema, or what bounds and classes say of features and targets apart, (X, y)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,88 +6,64 @@ from typing import Any
 
 import numpy as np
 
-from l2p.base.errors import InputError, withheld
+from l2p.base.errors import InputError
 from l2p.tables.bounds import interval
-from l2p.tables.reading import InMemory, RawSource, open_table
+from l2p.tables.reading import RawSource, open_table
 from l2p.tables.schema import Number, Schema, Target
 from l2p.tables.schema.columns import same
+from l2p.tables.schema.pair import is_pair
 
 #: Name of the target of a table without a schema.
 TARGET = "y"
 
 
-def declared(
-    data: Any,
-    schema: Schema | str | Path | None,
+def given_schema(schema: Schema | str | Path, **declared: Any) -> Schema:
+    """A table's declaration, or that in a file; nothing else may be `declared` beside it.
+
+    Raises:
+      InputError: something is, or the file is no schema.
+    """
+    if twice := [name for name, value in declared.items() if value is not None]:
+        raise InputError(
+            f"a schema declares bounds and classes, and {twice[0]} might contradict it; leave out one of the two."
+        )
+    return schema if isinstance(schema, Schema) else Schema.read(schema)
+
+
+def schema_of_pair(
+    pair: Any,
     bounds: Any = None,
     classes: Sequence[Any] | None = None,
     target_bounds: Any = None,
     class_weights: Any = None,
-) -> tuple[Any, Schema]:
-    """A raw table that `l2p.tables.schema.read_rows` takes, and its schema.
+) -> Schema:
+    """The declaration of features and target that come apart, (X, y), from public knowledge; of X the names of its
+    columns are read.
 
     Args:
-      data: a table as `l2p.tables.reading.open_table` takes it, or a pair (X, y) of such a table without its target,
-        and the target.
-      schema: the declaration, or its file; or, for a pair of numbers and a target, in its place the others:
-      bounds: of the features, from public knowledge: one pair [low, high] for all, two arrays of lows and highs, or
-        {column: [low, high]}.
+      pair: X, a table of numbers as `l2p.tables.reading.open_table` takes it, and the target.
+      bounds: of the features: one pair [low, high] for all, two arrays of lows and highs, or {column: [low, high]}.
       classes: the labels, if the target is a class.
       target_bounds: [low, high], if it is a number.
-      class_weights: how much a row of each class counts, public: {class: number}, or numbers in the order of `classes`.
+      class_weights: how much a row of each class counts: {class: number}, or numbers in the order of `classes`.
 
     Raises:
       InputError: too much or too little is declared, or something that no table can hold.
 
-    >>> table, schema = declared((np.array([[30.0], [61.0]]), ["no", "yes"]), None, (0, 120), ("no", "yes"))
-    >>> sorted(table), schema.columns, schema.target.classes
-    (['x0', 'y'], {'x0': Number(low=0.0, high=120.0, missing=None)}, ('no', 'yes'))
+    >>> schema = schema_of_pair((np.array([[30.0], [61.0]]), ["no", "yes"]), (0, 120), ("no", "yes"))
+    >>> schema.columns, schema.target.classes
+    ({'x0': Number(low=0.0, high=120.0, missing=None)}, ('no', 'yes'))
     """
-    if schema is not None:
-        options = {
-            "bounds": bounds,
-            "classes": classes,
-            "target_bounds": target_bounds,
-            "class_weights": class_weights,
-        }
-        if twice := [name for name, value in options.items() if value is not None]:
-            raise InputError(
-                f"a schema declares bounds and classes, and {twice[0]} might contradict it; leave out one of the two."
-            )
-        schema = schema if isinstance(schema, Schema) else Schema.read(schema)
-        return (joined(data, schema) if is_pair(data) else data), schema
-    if not is_pair(data):
+    if not is_pair(pair):
         raise InputError(
             "bounds and classes say nothing of which column is the target; pass features and target apart, (X, y), or "
             "a schema, which names it."
         )
-    source = _opened(data[0])
-    columns = {name: Number(*pair) for name, pair in _pairs(bounds, source.names).items()}
+    names = _opened(pair[0]).names
+    columns = {name: Number(*ends) for name, ends in _pairs(bounds, names).items()}
     labels = _values(classes)
-    target = Target(_free(TARGET, source.names), labels, _pair(target_bounds), weights=_weights(class_weights, labels))
-    schema = Schema(columns, target)
-    return joined(data, schema), schema
-
-
-def is_pair(data: Any) -> bool:
-    """True if features and target come apart; two paths are one table in two files."""
-    return isinstance(data, tuple) and len(data) == 2 and not all(isinstance(part, (str, Path)) for part in data)
-
-
-@withheld("joining features and targets")
-def joined(pair: tuple[Any, Any], schema: Schema) -> dict[str, Any]:
-    """Columns by name of a pair (X, y), whose target is called as the schema calls it.
-
-    A whole table may come as X: its column of that name is not a feature, and y stands in its place.
-    """
-    x, y = pair
-    target = schema.target.column
-    names = [name for name in schema.names if name != target]
-    source = open_table(x, schema.format(), names)
-    if isinstance(source, InMemory):
-        return dict(source.columns) | {target: y}
-    blocks = list(source.blocks(source.names))
-    return {name: np.concatenate([block[name] for block in blocks]) for name in source.names} | {target: y}
+    target = Target(_free(TARGET, names), labels, _pair(target_bounds), weights=_weights(class_weights, labels))
+    return Schema(columns, target)
 
 
 def _opened(x: Any) -> RawSource:

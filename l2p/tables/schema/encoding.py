@@ -6,7 +6,7 @@ blocks of them, all see the same rows bit for bit. No message quotes a cell or c
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from l2p.base.errors import InputError, withheld
 from l2p.tables.bounds import scale
 from l2p.tables.header import complaint_of_missing, listed
 from l2p.tables.schema.cells import MISSING, OTHER, codes, numbers
-from l2p.tables.schema.columns import Category, Ignore, Number, Value, as_array, same
+from l2p.tables.schema.columns import Category, Number, Value, as_array, same
 from l2p.tables.schema.names import names_of
 from l2p.tables.schema.schema import Schema
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Raw cells: columns of one length by name, each a NumPy array as `l2p.tables.schema.cells` takes it.
 Block = Mapping[str, np.ndarray]
+#: Treatment of a row that cannot be encoded: its table is refused, or it counts as null.
+OnInvalid = Literal["refuse", "null"]
 
 _DECLARE_MISSING = 'declare what stands in for missing ones ("missing" in the schema), '
 _COMMAS = "if it writes 7,5 for 7.5, say so (--decimal ,); "
@@ -73,7 +75,15 @@ class Encoding:
           RowsError: anything else, such as a lack of memory.
         """
         self._check_columns(block, self.schema.features)
-        parts = [self.column(name, block) for name in self.schema.features]
+        return self._features(block, "null")
+
+    def _features(self, block: Block, on_invalid: OnInvalid) -> tuple[np.ndarray, np.ndarray]:
+        parts = []
+        for name in self.schema.features:
+            part, valid = self.column(name, block)
+            if on_invalid == "refuse" and not valid.all():
+                raise InputError(self._complaint_of_feature(name))
+            parts.append((part, valid))
         valid = np.logical_and.reduce([ok for _, ok in parts])
         x = np.concatenate([part for part, _ in parts], axis=1)
         x[~valid] = 0
@@ -94,49 +104,48 @@ class Encoding:
         return scale(np.where(valid, values, target.bounds[0])[:, None], [target.bounds])[:, 0], valid
 
     @withheld("encoding rows")
-    def rows(self, block: Block) -> "Rows":
-        """Rows to learn from: NumPy f32 arrays x [n, d], y [n], mask [n]. An invalid row is null: all three are 0.
+    def rows(self, block: Block, on_invalid: OnInvalid = "null") -> "Rows":
+        """Rows to learn from: NumPy f32 arrays x [n, d], y [n], mask [n]. Under "null" an invalid row is null: all
+        three are 0.
 
         A row is invalid if a number is missing where nothing stands in for it, infinite or no number, or if its target
         is none of the classes.
+
+        Raises:
+          InputError: the block lacks a column or, under "refuse", has an invalid row; the message names the column and
+            its declaration.
         """
         from l2p.task.rows import Rows  # imports JAX, which is not needed to declare and read tables
 
-        x, valid = self.features(block)
+        self._check_columns(block, (*self.schema.features, self.schema.target.column))
+        x, valid = self._features(block, on_invalid)
         y, labelled = self.targets(block)
+        if on_invalid == "refuse" and not labelled.all():
+            raise InputError(self._complaint_of_target())
         mask = valid & labelled
         x[~mask] = 0
         return Rows(x=x, y=np.where(mask, y, np.float32(0)), mask=mask.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
 
-    @withheld("checking cells")
-    def refuse_invalid(self, block: Block) -> None:
-        """Refuse a block that has an invalid row.
+    def _complaint_of_feature(self, name: str) -> str:
+        """Sentence on a column with invalid cells, by its declaration."""
+        column, unmarked = self.schema.columns[name], self.schema.decimal is None
+        if isinstance(column, Number):
+            fault = "are infinite or no numbers" if column.missing else "are missing, infinite or no numbers"
+        else:
+            fault = "are missing"
+        fill = "" if getattr(column, "missing", None) else _DECLARE_MISSING
+        commas = _COMMAS if isinstance(column, Number) and unmarked else ""
+        return f"column {name!r} has cells that {fault}: {fill}{commas}{_REMEDY}"
 
-        Raises:
-          InputError: it has one. The message names the column and its declaration.
-        """
-        self._check_columns(block, (*self.schema.features, self.schema.target.column))
-        for name in self.schema.features:
-            column = self.schema.columns[name]
-            if not self.column(name, block)[1].all() and not isinstance(column, Ignore):
-                if isinstance(column, Number):
-                    fault = "are infinite or no numbers" if column.missing else "are missing, infinite or no numbers"
-                else:
-                    fault = "are missing"
-                fill = "" if column.missing else _DECLARE_MISSING
-                commas = _COMMAS if isinstance(column, Number) and self.schema.decimal is None else ""
-                raise InputError(f"column {name!r} has cells that {fault}: {fill}{commas}{_REMEDY}")
+    def _complaint_of_target(self) -> str:
         target = self.schema.target
-        if not self.targets(block)[1].all():
-            if target.classes is None:
-                raise InputError(
-                    f"target {target.column!r} has cells that are missing, infinite or no numbers: "
-                    f"{_COMMAS if self.schema.decimal is None else ''}{_REMEDY}"
-                )
-            raise InputError(
-                f"target {target.column!r} has labels other than {listed([*map(str, target.classes)])}: declare them "
-                f"as classes or aliases, or {_REMEDY}"
-            )
+        if target.classes is None:
+            commas = _COMMAS if self.schema.decimal is None else ""
+            return f"target {target.column!r} has cells that are missing, infinite or no numbers: {commas}{_REMEDY}"
+        return (
+            f"target {target.column!r} has labels other than {listed([*map(str, target.classes)])}: declare them as "
+            f"classes or aliases, or {_REMEDY}"
+        )
 
     def decode(self, predicted: np.ndarray) -> np.ndarray:
         """Predictions [n] in the target's own words or units: numbers of classes, or values in [0, 1], to labels.

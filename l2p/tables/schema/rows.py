@@ -1,14 +1,15 @@
 """A raw table in any form, read by its schema into rows to learn from."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from l2p.base.errors import InputError, withheld
 from l2p.tables.header import is_header, listed
 from l2p.tables.reading import Format, RawSource, open_table
-from l2p.tables.schema.encoding import Block, Encoding
+from l2p.tables.schema.encoding import Block, Encoding, OnInvalid
+from l2p.tables.schema.pair import as_columns, is_pair
 from l2p.tables.schema.schema import Schema
 from l2p.tables.schema.target import Target, Unit
 from l2p.tables.schema.units import FirstRows
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def read_rows(
     data: Any,
     encoding: Encoding,
-    on_invalid: Literal["refuse", "null"] = "refuse",
+    on_invalid: OnInvalid = "refuse",
     format: Format | None = None,
     exact: bool = True,
     unit: Unit | None = None,
@@ -28,7 +29,8 @@ def read_rows(
     """All rows of a table, encoded: NumPy f32 arrays x [n, d], y [n], mask [n].
 
     Args:
-      data: what `open_table` takes; an array [n, c] has the columns of the schema in their order, the target last.
+      data: what `open_table` takes, or (X, y), features and target apart; an array [n, c] has the columns of the
+        schema in their order, the target last.
       encoding: encodes its rows.
       on_invalid: "refuse" refuses a table with an invalid row, "null" counts the row as null.
       format: how its text is written, and which columns are left out.
@@ -52,7 +54,7 @@ def read_rows(
 def blocks_of(
     data: Any,
     encoding: Encoding,
-    on_invalid: Literal["refuse", "null"] = "refuse",
+    on_invalid: OnInvalid = "refuse",
     format: Format | None = None,
     exact: bool = True,
     unit: Unit | None = None,
@@ -67,9 +69,7 @@ def blocks_of(
     empty = True
     for block in source.blocks(needed):
         empty = False
-        if on_invalid == "refuse":
-            encoding.refuse_invalid(block)
-        rows = encoding.rows(block)
+        rows = encoding.rows(block, on_invalid)
         if rule is not None and unit is not None:
             rows = _with_others_null(rows, rule.keep(block[unit.column], np.asarray(rows.mask) > 0))
         yield block, rows
@@ -100,7 +100,7 @@ def opened(data: Any, schema: Schema, format: Format | None = None, exact: bool 
         raise InputError(
             f"column {listed(ignored)} is to be ignored, but the schema needs it; leave it out of one of the two."
         )
-    source = open_table(data, format, schema.names)
+    source = open_table(as_columns(data, schema, format) if is_pair(data) else data, format, schema.names)
     needed = tuple(name for name in schema.names if name in schema.features or name == schema.target.column)
     source.check_columns(needed if schema.unit is None or not exact else (*needed, schema.unit.column))
     if schema.unit is not None and exact and schema.unit.column in source.inexact:

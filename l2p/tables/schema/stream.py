@@ -6,7 +6,7 @@ Rows are encoded as by `read_rows`, so a release adds up the same whole numbers.
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from l2p.base.errors import InputError, ending_run
 from l2p.base.progress import Progress
 from l2p.tables.reading import Format, RawSource
 from l2p.tables.reading.source import BLOCK
-from l2p.tables.schema.encoding import Encoding
+from l2p.tables.schema.encoding import Encoding, OnInvalid
 from l2p.tables.schema.rows import blocks_of, opened
 from l2p.tables.schema.schema import Schema
 from l2p.task.exact_sums import BLOCK as SUM_BLOCK
@@ -36,7 +36,7 @@ class StreamedTable(RowSource):
 
     caps_units = True
 
-    def __init__(self, source: RawSource, encoding: Encoding, on_invalid: Literal["refuse", "null"] = "refuse"):
+    def __init__(self, source: RawSource, encoding: Encoding, on_invalid: OnInvalid = "refuse"):
         """Read the table once: its rows are counted, and refused as `read_rows` refuses them."""
         self.schema = encoding.schema
         self.ordered = source.ordered
@@ -68,7 +68,7 @@ class StreamedTable(RowSource):
         """All rows in blocks, those of a unit beyond the first ones, too: to compare, not to learn from."""
         return (rows for _, rows in blocks_of(self._source, self._encoding, "null"))
 
-    def _encoded(self, on_invalid: Literal["refuse", "null"]) -> Iterator[Rows]:
+    def _encoded(self, on_invalid: OnInvalid) -> Iterator[Rows]:
         unit = self._encoding.schema.unit
         return (rows for _, rows in blocks_of(self._source, self._encoding, on_invalid, unit=unit))
 
@@ -86,7 +86,7 @@ _CHANGED = (
 def streamed(
     data: Any,
     schema: Schema,
-    on_invalid: Literal["refuse", "null"] = "refuse",
+    on_invalid: OnInvalid = "refuse",
     format: Format | None = None,
     progress: Progress | None = None,
 ) -> Iterator[StreamedTable]:

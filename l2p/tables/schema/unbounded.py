@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from l2p.tables.bounds import Interval
 from l2p.tables.reading import Format
 from l2p.tables.schema import bins
 from l2p.tables.schema.cells import numbers
-from l2p.tables.schema.encoding import Encoding
+from l2p.tables.schema.encoding import Encoding, OnInvalid
 from l2p.tables.schema.names import names_of
 from l2p.tables.schema.rows import blocks_of, joined
 from l2p.tables.schema.schema import Schema
@@ -39,7 +39,7 @@ class Unbounded:
 
     @classmethod
     def read(
-        cls, data: Any, schema: Schema, on_invalid: Literal["refuse", "null"] = "refuse", format: Format | None = None
+        cls, data: Any, schema: Schema, on_invalid: OnInvalid = "refuse", format: Format | None = None
     ) -> "Unbounded":
         """The table; arguments and errors are those of `l2p.tables.schema.read_rows`."""
         placeholder = Encoding(schema.with_bounds(dict.fromkeys(schema.private_bounds, _ANY)))

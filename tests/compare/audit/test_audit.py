@@ -12,7 +12,7 @@ from scipy import stats
 from l2p.compare.audit.membership import auc_ceiling, threshold_attack
 from l2p.compare.audit.mixed import performance_boost, subspace_errors
 from l2p.compare.audit.per_instance import instance_losses
-from l2p.models import Logistic, Softmax
+from l2p.models import MODELS, Logistic, Softmax
 from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget, Filter
 from l2p.privacy.cost.convert import gdp_epsilon, gdp_mu
@@ -40,7 +40,7 @@ PUBLIC = table(2, 8).replace(y=jnp.arange(8.0) % 2)
 def losses(name, adjacency=Adjacency.ZERO_OUT):
     budget = Budget(2.0, 1e-5, adjacency)
     here = Setup.create(MODEL, adjacency, Filter("gdp", budget).price_list(), N)
-    protector = HAND_DESIGNED[name](budget, "logistic", N).replace(num_steps=4)
+    protector = HAND_DESIGNED[name](budget, MODELS["logistic"], N).replace(num_steps=4)
     return instance_losses(protector, jnp.zeros(D + 1), ROWS, here, KEY, PUBLIC if protector.needs_public else None)
 
 
@@ -64,7 +64,7 @@ def test_no_row_loses_more_than_the_run_and_a_null_row_nothing(name):
 def test_first_step_losses_are_norms_over_clipped_noise():
     """At zero params a logistic gradient is half the length of the row with its intercept column."""
     here = Setup.create(MODEL, Adjacency.ZERO_OUT, Filter("gdp", BUDGET).price_list(), N)
-    protector = HAND_DESIGNED["fully_private"](BUDGET, "logistic", N).replace(num_steps=1)
+    protector = HAND_DESIGNED["fully_private"](BUDGET, MODELS["logistic"], N).replace(num_steps=1)
     audit = instance_losses(protector, jnp.zeros(D + 1), ROWS, here, KEY)
     norms = 0.5 * np.sqrt(np.square(np.asarray(ROWS.x, float)).sum(1) + 0.25) * np.asarray(ROWS.mask)
     np.testing.assert_allclose(audit.mu, np.minimum(norms, 1.0) * audit.total, rtol=1e-4)
@@ -119,7 +119,7 @@ def attacked(name, private):
     here = Setup.create(MODEL, Adjacency.ZERO_OUT, Filter("gdp", BUDGET).price_list(), N)
     if not private:
         here = here.replace(price_list=here.price_list.replace(budget=jnp.float32(1e12)), cap=jnp.float32(1e12))
-    protector = HAND_DESIGNED[name](BUDGET, "logistic", N).replace(num_steps=60)
+    protector = HAND_DESIGNED[name](BUDGET, MODELS["logistic"], N).replace(num_steps=60)
     go = jax.jit(lambda rows, key: run(protector, jnp.zeros(D + 1), rows, here, key, PUBLIC)[0])
     members, others = [], []
     for seed in range(20):

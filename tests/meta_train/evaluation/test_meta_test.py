@@ -11,6 +11,7 @@ import safetensors.numpy
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.models import Logistic
+from meta_train.config import EveryModel
 from meta_train.evaluation import meta_test
 from meta_train.evaluation.budgets import ByMu
 from meta_train.tasks.sources import families
@@ -120,7 +121,7 @@ def test_what_was_trained_for_several_models_is_tested_for_each_that_tells_class
     }
     path = tmp_path / "mine.safetensors"
     sizes = {"num_features": [3, 8], "log_signal": CARD["range"]["log_signal"]}
-    config = {**CARD["config"], **shapes, "source": "synthetic"}
+    config = EveryModel.of("mine", "noisygd", accountant="gdp", **shapes).flat()
     card = CARD | {"range": sizes, "config": config, "models": ["logistic", "svm", "square", "mlp"]}
     checkpoint.save(BUILDERS["noisygd"](jax.random.key(0)).replace(num_steps=5), path, card)
     figures = meta_test.update(path, **SIZES)

@@ -108,9 +108,10 @@ def run(trained, tmp_path_factory):
 def with_params(result, model, target, params=None):
     """A result of another model on the same features."""
     schema = dataclasses.replace(WARD, target=target)
-    count = find_model(model).num_params(len(Encoding(schema).names))
+    trained_model = find_model(model)
+    count = trained_model.num_params(len(Encoding(schema).names))
     params = np.random.default_rng(1).normal(size=count) if params is None else params
-    return dataclasses.replace(result, model=model, schema=schema, params=jnp.asarray(params, jnp.float32))
+    return dataclasses.replace(result, model=trained_model, schema=schema, params=jnp.asarray(params, jnp.float32))
 
 
 def write_csv(path, columns, separator=","):
@@ -172,7 +173,7 @@ def test_what_is_predicted_for_a_row_depends_on_that_row_alone(trained, order, b
 
 
 def test_rows_are_encoded_as_in_training(trained):
-    rows, model = read_rows(table(1), Encoding(WARD)), find_model(trained.model)
+    rows, model = read_rows(table(1), Encoding(WARD)), trained.model
     margins = np.asarray(rows.x, np.float64) @ np.asarray(trained.params[:-1], np.float64) + 0.5 * float(
         trained.params[-1]
     )
@@ -265,7 +266,9 @@ def bounded(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bounded")
     for name, (model, classes, target) in RUNS.items():
         params = np.random.default_rng(3).normal(size=find_model(model).num_params(2))
-        result = dataclasses.replace(trained, model=model, schema=None, params=jnp.asarray(params, jnp.float32))
+        result = dataclasses.replace(
+            trained, model=find_model(model), schema=None, params=jnp.asarray(params, jnp.float32)
+        )
         result.save(folder / name, ["age", "dose"], BOUNDS, classes, target)
     return folder
 

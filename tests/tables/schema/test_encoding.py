@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2p.base.errors import InputError
-from l2p.tables.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target
+from l2p.tables.schema import Category, Encoding, Ignore, Missing, Number, Schema, Target, read_rows
 from l2p.tables.schema.cells import MISSING, OTHER, codes, numbers
 
 SCHEMA = Schema(
@@ -116,8 +116,24 @@ def test_a_number_that_is_none_makes_a_null_row_or_is_refused(cell):
     raw = [("25", cell, "b", "3", "True", "", "yes"), ("25", "0", "b", "3", "True", "", "yes")]
     assert ENCODING.rows(block(raw)).mask.tolist() == [0, 1]
     with pytest.raises(InputError, match="column 'dose' has cells that are missing, infinite or no numbers"):
-        ENCODING.refuse_invalid(block(raw))
-    ENCODING.refuse_invalid(block(raw[1:]))
+        ENCODING.rows(block(raw), "refuse")
+    assert ENCODING.rows(block(raw[1:]), "refuse").mask.tolist() == [1]
+
+
+def test_a_table_that_refuses_invalid_rows_is_encoded_once(monkeypatch):
+    names, column = [], Encoding.column
+    monkeypatch.setattr(Encoding, "column", lambda self, name, block: names.append(name) or column(self, name, block))
+    data = block([("25", "0", "b", "3", "True", "", "yes")])
+    assert read_rows(data, ENCODING, "refuse").mask.tolist() == [1]
+    assert names == ["age", "dose", "ward", "stay", "smokes"]
+
+
+def test_decimal_commas_of_features_and_target_apart_are_read_once():
+    # Read twice, 7,125 would become 7.125, and that 7125.
+    schema = Schema({"dose": Number(0, 10)}, Target("price", bounds=(0, 10)), decimal=",")
+    rows = read_rows(({"dose": ["7,125", "2,5"]}, ["1,125", "10"]), Encoding(schema))
+    np.testing.assert_array_equal(rows.x[:, 0], np.float32([0.7125, 0.25]))
+    np.testing.assert_array_equal(rows.y, np.float32([0.1125, 1]))
 
 
 def test_a_label_that_is_not_declared_makes_a_null_row_or_is_refused():
@@ -126,7 +142,7 @@ def test_a_label_that_is_not_declared_makes_a_null_row_or_is_refused():
     assert table.y.tolist() == [1, 1, 0, 0, 0, 0]
     assert table.mask.tolist() == [1, 1, 1, 1, 0, 0]
     with pytest.raises(InputError, match="labels other than 'no', 'yes'"):
-        ENCODING.refuse_invalid(block(raw))
+        ENCODING.rows(block(raw), "refuse")
 
 
 def test_cells_that_mean_a_declared_value_are_that_value():
