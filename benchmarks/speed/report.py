@@ -1,0 +1,148 @@
+"""What was measured, as a file, as tables and as a page: with machine, versions, and goals that were reached or not."""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import operator
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed.timing import Table, summary
+
+PAGE = Path(__file__).resolve().parents[1] / "pages" / "speed.md"
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "torch", "opacus", "jax-privacy", "dp-accounting")
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """A ratio of medians of one table.
+
+    Attributes:
+      table: the title's beginning; every table with it has to reach the goal.
+      name, base: the ratio of this contender to that one.
+      at_most: or at least.
+      bound: of the ratio.
+    """
+
+    table: str
+    name: str
+    base: str
+    at_most: bool
+    bound: float
+
+    def measured(self, table: Table) -> float | None:
+        """The ratio, or None if one of the contenders was not run."""
+        if self.name not in table.values or self.base not in table.values:
+            return None
+        return table.ratio(self.name, self.base)
+
+    def is_reached(self, ratio: float) -> bool:
+        """Whether a ratio is good enough."""
+        return (operator.le if self.at_most else operator.ge)(ratio, self.bound)
+
+
+FULL, BATCHES = "logistic, full batch", "logistic, Poisson batches of 1,000"
+GOALS = (
+    Goal(f"{FULL}, 30,400", "l2p", "optax, rows [N, d]", True, 0.5),
+    Goal(f"{FULL}, 204,800", "l2p", "optax, rows [N, d]", True, 0.3),
+    Goal(f"{FULL}, 30,400", "l2p", "optax, rows [d, N]", True, 1.15),
+    Goal(f"{FULL}, 30,400", "Opacus", "l2p", False, 500.0),
+    Goal(f"{FULL}, 30,400", "jax-privacy", "l2p", False, 15.0),
+    Goal(f"{BATCHES}, 30,400", "Opacus", "l2p", False, 100.0),
+    Goal(f"{BATCHES}, 30,400", "jax-privacy", "l2p", False, 4.0),
+    Goal("64 replicates", "l2p", "two BLAS products", True, 1.5),
+    Goal("release", "release", "simulation", True, 2.0),
+)
+
+
+def about(core: int, quick: bool) -> dict[str, str]:
+    """The machine and the versions, in words."""
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    versions = [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in PACKAGES)]
+    load = f"core {core} of {os.cpu_count()}, load {os.getloadavg()[0]:.1f} at the start"
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {
+        "command": f"python -m benchmarks{' --quick' if quick else ''}",
+        "machine": f"{model}, {load}, {day}",
+        "versions": ", ".join(versions),
+    }
+
+
+def version(package: str) -> str:
+    """The installed version, or "absent"."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def keep(path: Path, part: str, about: dict[str, str], tables: Sequence[Table]) -> None:
+    """Write a part's tables to a file, in place of what it has of this part."""
+    parts = json.loads(path.read_text())["parts"] if path.exists() else {}
+    parts[part] = {"about": about, "tables": [dataclasses.asdict(table) for table in tables]}
+    path.write_text(json.dumps({"parts": parts}, indent=1, default=lambda value: round(value, 9)) + "\n")
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """Parts of a file, each with its `about` and its `tables`."""
+    parts = json.loads(path.read_text())["parts"]
+    return {name: {**part, "tables": [Table(**table) for table in part["tables"]]} for name, part in parts.items()}
+
+
+def markdown(table: Table) -> str:
+    """A table of medians and of ratios to its base."""
+    lines = [f"| {table.title} | median | over {table.base} | middle half |", "|---|---|---|---|"]
+    lines += [f"| {' | '.join(cells)} |" for cells in summary(table)]
+    return "\n".join([*lines, *(["", table.note] if table.note else [])])
+
+
+def goals(tables: Sequence[Table]) -> list[str]:
+    """A line for every goal and every table that it is about."""
+    lines = ["| work | ratio | goal | measured | reached |", "|---|---|---|---|---|"]
+    for goal in GOALS:
+        for table in (table for table in tables if table.title.startswith(goal.table)):
+            ratio = goal.measured(table)
+            bound = f"{'at most' if goal.at_most else 'at least'} {goal.bound:g}"
+            outcome = ("not run", "") if ratio is None else (f"{ratio:.3g}", "yes" if goal.is_reached(ratio) else "no")
+            lines.append(f"| {table.title} | {goal.name} / {goal.base} | {bound} | {' | '.join(outcome)} |")
+    return lines
+
+
+def page(parts: dict[str, dict[str, Any]]) -> str:
+    """The page in Markdown."""
+    from benchmarks.__main__ import PARTS
+
+    everything = [table for part in parts.values() for table in part["tables"]]
+    blocks = [INTRODUCTION, "## Goals", "\n".join(goals(everything))]
+    for name, text in PARTS.items():
+        if name in parts:
+            about, tables = parts[name]["about"], parts[name]["tables"]
+            command = f"{about['command']} --only {name}"
+            blocks += [f"## {name.capitalize()}: {text}", f"`{command}`; {about['machine']}; {about['versions']}."]
+            blocks += [markdown(table) for table in tables]
+    return "\n\n".join(blocks) + "\n"
+
+
+def write_page(path: Path) -> None:
+    """Write the page from a file of measurements."""
+    PAGE.write_text(page(read(path)))
+
+
+INTRODUCTION = """\
+# Speed
+
+Written by `python -m benchmarks --page FILE` from what `python -m benchmarks --json FILE` measured; no figure here was
+typed.
+
+Contenders of a table do the same work, which is checked before they are timed: from the same start they end at the
+same loss, without noise and clipping, on a smaller table. They take turns, in one process, on one core and in one
+thread each, so that other jobs on the machine slow all of them. Medians are over turns; the middle half is that of the
+ratios within a turn. What other libraries do is written as their documentation does it."""
