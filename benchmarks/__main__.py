@@ -1,7 +1,7 @@
 """Times l2p beside other programs that do the same work: one thread each, in turn, in one process on one core.
 
     python -m benchmarks --quick --only steps
-    python -m benchmarks --json FILE    # everything; what was measured replaces these parts of FILE
+    python -m benchmarks --json FILE    # everything; what was measured replaces these parts of FILE, JSON lines
     python -m benchmarks --page FILE    # writes benchmarks/pages/speed.md from it, and runs nothing
 
 Other libraries are in the extra `bench`; those that are not installed are left out, with a line that says so.
@@ -17,6 +17,11 @@ from pathlib import Path
 #: Parts of the benchmark, each a module below benchmarks/speed with a function `tables`.
 PARTS = {
     "steps": "private steps of four models against plain ones, BLAS, jax-privacy and Opacus",
+    "replicates": "64 runs on one table at once",
+    "releases": "releases against simulations of the same run, and their noise",
+    "training": "meta-gradients against the same unroll in PyTorch, and whole outer steps",
+    "accounting": "pricing and certifying a run against dp-accounting",
+    "start": "imports, first runs and commands: time and memory",
 }
 #: Names of threads' numbers, which libraries read when they are imported.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

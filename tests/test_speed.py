@@ -1,6 +1,5 @@
 """The benchmark of speed: contenders take turns, ratios are of medians, and its page says what was reached."""
 
-import json
 import subprocess
 import sys
 
@@ -94,11 +93,13 @@ def test_a_quick_run_measures_prints_and_keeps_and_the_page_repeats_it(monkeypat
     monkeypatch.setattr(runner, "bind", lambda: 0)
     monkeypatch.setattr(steps, "works", lambda quick: [Work("logistic", 64, 5, steps=3)])
     monkeypatch.setattr(peers, "STEPS", {"torch": (lambda work: peers.imported("no_such_module"), 1, 1)})
+    monkeypatch.setattr(steps, "PROTECTORS", ())
     monkeypatch.setattr(report, "PAGE", tmp_path / "speed.md")
     results = tmp_path / "results.json"
     runner.main(["--quick", "--only", "steps", "--rounds", "1", "--json", str(results)])
     printed = capsys.readouterr().out
-    (table, parts) = report.read(results)["steps"]["tables"]
+    about, (table, parts, _) = report.read(results)["steps"]
+    assert about["machine"] in printed
     assert table.title == "logistic, full batch, 64 x 5"
     assert {"l2p", "optax, rows [N, d]", "optax, rows [d, N]", "one read of the rows"} < set(table.values)
     assert all(seconds[0] > 0 for seconds in table.values.values())
@@ -107,7 +108,23 @@ def test_a_quick_run_measures_prints_and_keeps_and_the_page_repeats_it(monkeypat
     page = report.PAGE.read_text()
     assert report.markdown(table) in printed
     assert report.markdown(table) in page
-    assert json.loads(results.read_text())["parts"]["steps"]["about"]["machine"] in page
+    assert about["machine"] in page
+
+
+def test_what_is_measured_again_replaces_its_part_and_leaves_the_others(tmp_path):
+    path, table = tmp_path / "results.jsonl", Table("work", "s", "a", {"a": [0.123456]})
+    for part, day in (("steps", "Monday"), ("start", "Monday"), ("steps", "Tuesday")):
+        report.keep(path, part, {"machine": day}, [table, table])
+    kept = report.read(path)
+    assert {part: (about["machine"], len(tables)) for part, (about, tables) in kept.items()} == {
+        "steps": ("Tuesday", 2),
+        "start": ("Monday", 2),
+    }
+    assert kept["steps"][1][0].values == {"a": [0.1235]}
+
+
+def test_the_committed_measurements_make_the_committed_page():
+    assert report.page(report.read(report.RESULTS)) == report.PAGE.read_text(encoding="utf-8")
 
 
 def test_quantities_have_a_unit_that_suits_them():

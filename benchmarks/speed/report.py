@@ -13,7 +13,8 @@ from typing import Any
 
 from benchmarks.speed.timing import Table, summary
 
-PAGE = Path(__file__).resolve().parents[1] / "pages" / "speed.md"
+FOLDER = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = FOLDER / "results" / "speed.jsonl", FOLDER / "pages" / "speed.md"
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "torch", "opacus", "jax-privacy", "dp-accounting")
 
 
@@ -85,16 +86,25 @@ def version(package: str) -> str:
 
 
 def keep(path: Path, part: str, about: dict[str, str], tables: Sequence[Table]) -> None:
-    """Write a part's tables to a file, in place of what it has of this part."""
-    parts = json.loads(path.read_text())["parts"] if path.exists() else {}
-    parts[part] = {"about": about, "tables": [dataclasses.asdict(table) for table in tables]}
-    path.write_text(json.dumps({"parts": parts}, indent=1, default=lambda value: round(value, 9)) + "\n")
+    """Write a part's tables to a file of JSON lines, in place of what it has of this part."""
+    lines = [line for line in _lines(path) if line["part"] != part] if path.exists() else []
+    lines += [{"part": part, "about": about, "table": dataclasses.asdict(table)} for table in tables]
+    for line in lines:
+        values = line["table"]["values"]
+        line["table"]["values"] = {name: [float(f"{value:.4g}") for value in each] for name, each in values.items()}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Parts of a file, each with its `about` and its `tables`."""
-    parts = json.loads(path.read_text())["parts"]
-    return {name: {**part, "tables": [Table(**table) for table in part["tables"]]} for name, part in parts.items()}
+def read(path: Path) -> dict[str, tuple[dict[str, str], list[Table]]]:
+    """By part, the machine and the versions, and the tables."""
+    parts: dict[str, tuple[dict[str, str], list[Table]]] = {}
+    for line in _lines(path):
+        parts.setdefault(line["part"], (line["about"], []))[1].append(Table(**line["table"]))
+    return parts
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def markdown(table: Table) -> str:
@@ -116,18 +126,16 @@ def goals(tables: Sequence[Table]) -> list[str]:
     return lines
 
 
-def page(parts: dict[str, dict[str, Any]]) -> str:
+def page(parts: dict[str, tuple[dict[str, str], list[Table]]]) -> str:
     """The page in Markdown."""
     from benchmarks.__main__ import PARTS
 
-    everything = [table for part in parts.values() for table in part["tables"]]
-    blocks = [INTRODUCTION, "## Goals", "\n".join(goals(everything))]
+    blocks = [INTRODUCTION, "## Goals", "\n".join(goals([table for _, tables in parts.values() for table in tables]))]
     for name, text in PARTS.items():
         if name in parts:
-            about, tables = parts[name]["about"], parts[name]["tables"]
-            command = f"{about['command']} --only {name}"
-            blocks += [f"## {name.capitalize()}: {text}", f"`{command}`; {about['machine']}; {about['versions']}."]
-            blocks += [markdown(table) for table in tables]
+            about, tables = parts[name]
+            origin = f"`{about['command']} --only {name}`; {about['machine']}; {about['versions']}"
+            blocks += [f"## {name.capitalize()}", f"{text[0].upper()}{text[1:]} ({origin}).", *map(markdown, tables)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -139,8 +147,8 @@ def write_page(path: Path) -> None:
 INTRODUCTION = """\
 # Speed
 
-Written by `python -m benchmarks --page FILE` from what `python -m benchmarks --json FILE` measured; no figure here was
-typed.
+Written by `python -m benchmarks --page benchmarks/results/speed.jsonl` from what `--json` of the same command measured;
+no figure here was typed.
 
 Contenders of a table do the same work, which is checked before they are timed: from the same start they end at the
 same loss, without noise and clipping, on a smaller table. They take turns, in one process, on one core and in one

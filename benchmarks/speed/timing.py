@@ -126,7 +126,8 @@ def summary(table: Table) -> Sequence[tuple[str, str, str, str]]:
     lines = []
     for name in table.values:
         low, high = table.spread(name)
-        ratios = ("1", "") if name == table.base else (f"{table.ratio(name):.3g}", f"{low:.3g} to {high:.3g}")
+        has_spread = name != table.base and len(table.values[name]) > 1
+        ratios = f"{table.ratio(name):.3g}", f"{low:.3g} to {high:.3g}" if has_spread else ""
         lines.append((name, quantity(table.median(name), table.unit), *ratios))
     return [*lines, *((name, "not run", reason, "") for name, reason in table.absent.items())]
 

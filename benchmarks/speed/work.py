@@ -17,6 +17,7 @@ from l2p.models.mlp import HIDDEN_SCALE
 
 RATE, MOMENTUM, CLIP_NORM = 0.02, 0.9, 1.0
 CLASSES, UNITS, BEND = 10, 20, 0.1
+#: So large that no row's gradient is clipped.
 NO_CLIPPING = 50.0
 SMALL = 1_024
 
@@ -31,7 +32,8 @@ class Work:
       num_columns: of the table, with the constant one.
       batch: expected rows of a Poisson batch, or None for all rows.
       steps: of one run.
-      private: whether rows are clipped and noise is added; without, results can be compared.
+      private: whether noise is added; without, results can be compared.
+      clip_norm: of a row's gradient.
     """
 
     model: str
@@ -40,16 +42,12 @@ class Work:
     batch: int | None = None
     steps: int = 50
     private: bool = True
+    clip_norm: float = CLIP_NORM
 
     @property
     def read_rows(self) -> int:
         """Rows that a step is expected to read."""
         return self.batch or self.num_rows
-
-    @property
-    def clip_norm(self) -> float:
-        """Of a row's gradient; without privacy so large that no row is clipped."""
-        return CLIP_NORM if self.private else NO_CLIPPING
 
     @property
     def tolerance(self) -> float:
@@ -60,7 +58,8 @@ class Work:
         """The same steps without privacy, on a table small enough for every library."""
         rows = min(SMALL, self.num_rows)
         batch = None if self.batch is None else min(self.batch, rows // 4)
-        return dataclasses.replace(self, num_rows=rows, batch=batch, steps=20, private=False)
+        plain = {"steps": 20, "private": False, "clip_norm": NO_CLIPPING}
+        return dataclasses.replace(self, num_rows=rows, batch=batch, **plain)
 
     def __str__(self) -> str:
         read = "full batch" if self.batch is None else f"Poisson batches of {self.batch:,}"
