@@ -20,6 +20,7 @@ PARTS = {
     "replicates": "64 runs on one table at once",
     "releases": "releases against simulations of the same run, and their noise",
     "training": "meta-gradients against the same unroll in PyTorch, and whole outer steps",
+    "passes": "bolt-on SGD and its rivals over the same pass without noise",
     "accounting": "pricing and certifying a run against dp-accounting",
     "start": "imports, first runs and commands: time and memory",
 }

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks import __main__ as runner
-from benchmarks.speed import peers, report, steps, timing
+from benchmarks.speed import peers, report, start, steps, timing
 from benchmarks.speed.timing import Absent, Contender, OtherWork, Table, measure
 from benchmarks.speed.work import Work
 from tests.conftest import ROOT
@@ -106,7 +106,7 @@ def test_a_quick_run_measures_prints_and_keeps_and_the_page_repeats_it(monkeypat
     assert parts.base in parts.values
     runner.main(["--page", str(results)])
     page = report.PAGE.read_text()
-    assert report.markdown(table) in printed
+    assert report.markdown(table).splitlines()[0] in printed
     assert report.markdown(table) in page
     assert about["machine"] in page
 
@@ -125,6 +125,17 @@ def test_what_is_measured_again_replaces_its_part_and_leaves_the_others(tmp_path
 
 def test_the_committed_measurements_make_the_committed_page():
     assert report.page(report.read(report.RESULTS)) == report.PAGE.read_text(encoding="utf-8")
+
+
+def test_processes_are_timed_and_weighed_and_one_that_fails_is_an_error():
+    commands = {"small": ["-c", "pass"], "large": ["-c", "b = bytearray(300 << 20)"], "import no_such_module": []}
+    seconds, memory = start.processes("work", "small", commands, rounds=1)
+    assert set(seconds.values) == set(memory.values) == {"small", "large"}
+    assert seconds.median("small") > 0
+    assert memory.median("large") > memory.median("small") + 290
+    assert "no_such_module is not installed" in seconds.absent["import no_such_module"]
+    with pytest.raises(SystemExit, match="work: failing ended with status 3"):
+        list(start.processes("work", "failing", {"failing": ["-c", "raise SystemExit(3)"]}, rounds=1))
 
 
 def test_quantities_have_a_unit_that_suits_them():

@@ -25,7 +25,7 @@ def imported(name: str) -> Any:
             warnings.simplefilter("ignore")
             module = __import__(name)
     except ImportError:
-        raise Absent(f"{name} is not installed; pip install '.[bench]'") from None
+        raise Absent.of(name) from None
     if name == "torch":
         module.set_num_threads(1)
     return module

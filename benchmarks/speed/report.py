@@ -130,12 +130,15 @@ def page(parts: dict[str, tuple[dict[str, str], list[Table]]]) -> str:
     """The page in Markdown."""
     from benchmarks.__main__ import PARTS
 
-    blocks = [INTRODUCTION, "## Goals", "\n".join(goals([table for _, tables in parts.values() for table in tables]))]
+    everything = [table for _, tables in parts.values() for table in tables]
+    inside = [table for table in everything if table.title.startswith("parts of a step")]
+    blocks = [INTRODUCTION, "## Goals", "\n".join(goals(everything)), WHERE, *map(markdown, inside)]
     for name, text in PARTS.items():
         if name in parts:
             about, tables = parts[name]
             origin = f"`{about['command']} --only {name}`; {about['machine']}; {about['versions']}"
-            blocks += [f"## {name.capitalize()}", f"{text[0].upper()}{text[1:]} ({origin}).", *map(markdown, tables)]
+            blocks += [f"## {name.capitalize()}", f"{text[0].upper()}{text[1:]} ({origin})."]
+            blocks += [markdown(table) for table in tables if table not in inside]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -152,5 +155,13 @@ no figure here was typed.
 
 Contenders of a table do the same work, which is checked before they are timed: from the same start they end at the
 same loss, without noise and clipping, on a smaller table. They take turns, in one process, on one core and in one
-thread each, so that other jobs on the machine slow all of them. Medians are over turns; the middle half is that of the
-ratios within a turn. What other libraries do is written as their documentation does it."""
+thread each; seconds are those that the process computed, which leaves out what other jobs on the machine took, but for
+processes of their own (`start`), which are timed by the clock on the wall. Medians are over turns; the middle half is
+that of the ratios within a turn. What other libraries do is written as their documentation does it."""
+
+WHERE = """\
+## Where the time goes
+
+Parts of a private step of logistic regression, each compiled and called alone, beside the whole step, in which XLA
+joins some of them. What does not change is computed once in a run. The two products with the table are margins and the
+sum of gradients; what privacy adds is norms, clipping and noise."""

@@ -11,6 +11,11 @@ from typing import Any
 class Absent(Exception):
     """A contender that cannot be run here; the message says why."""
 
+    @classmethod
+    def of(cls, module: str) -> "Absent":
+        """The reason where a module of the extra `bench` is not installed."""
+        return cls(f"{module} is not installed; pip install '.[bench]'")
+
 
 class OtherWork(Exception):
     """A contender whose result shows that it does other work."""
@@ -79,7 +84,7 @@ def measure(
     contenders: Mapping[str, Prepare],
     rounds: int,
     tolerance: float = 1e-3,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] = time.process_time,
     note: str = "",
 ) -> Table:
     """Seconds per unit of every contender, `rounds` times in turn, after one call each that is not timed.
@@ -89,7 +94,8 @@ def measure(
       contenders: by name.
       rounds: at least 1.
       tolerance: the largest relative difference between results that counts as the same work.
-      clock: gives seconds.
+      clock: gives seconds; by default those that all threads of this process computed, which other jobs do not
+        lengthen.
 
     Raises:
       OtherWork: two results differ.
