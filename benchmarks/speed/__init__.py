@@ -1,1 +1,0 @@
-"""The speed of l2p beside other programs that do the same work."""
