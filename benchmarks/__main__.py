@@ -47,12 +47,13 @@ def main(words: Sequence[str] | None = None) -> None:
     core = bind()
     from benchmarks.speed import report
 
-    about = report.about(core, given.quick)
+    rounds = given.rounds or (3 if given.quick else 9)
+    about = report.about(core, given.quick, rounds)
     print(f"{about['machine']}; {about['versions']}", flush=True)
     for name in given.only:
         part = importlib.import_module(f"benchmarks.speed.{name}")
         tables = []
-        for table in part.tables(given.quick, given.rounds or (3 if given.quick else 9)):
+        for table in part.tables(given.quick, rounds):
             print(f"\n{report.markdown(table)}", flush=True)
             tables.append(table)
             if given.json is not None:

@@ -3,12 +3,14 @@
 import subprocess
 import sys
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from benchmarks import __main__ as runner
-from benchmarks.speed import peers, replicates, report, start, steps, timing
+from benchmarks.speed import accounting, passes, peers, releases, replicates, report, start, steps, timing
 from benchmarks.speed.timing import Absent, Contender, OtherWork, Table, measure
-from benchmarks.speed.work import Work
+from benchmarks.speed.work import Work, losses
 from tests.conftest import ROOT
 
 
@@ -125,6 +127,31 @@ def test_what_is_measured_again_replaces_its_part_and_leaves_the_others(tmp_path
 
 def test_the_committed_measurements_make_the_committed_page():
     assert report.page(report.read(report.RESULTS)) == report.PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("model", steps.MODELS)
+def test_plain_losses_are_those_of_the_models_in_either_layout(model):
+    work = Work(model, 30, 7)
+    params = work.start() + np.random.default_rng(0).normal(size=work.start().shape).astype(np.float32)
+    table, labels = jnp.asarray(work.table), jnp.asarray(work.labels)
+    expected = work.learner.losses(params[None, :], table[:, :-1], labels)[0]
+    np.testing.assert_allclose(losses(model, params, table, labels), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(losses(model, params, table.T, labels, by_feature=True), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_replicates_releases_passes_and_accounting_do_the_same_work_as_their_peers(monkeypatch):
+    for part in (replicates, releases, passes):
+        monkeypatch.setattr(part, "QUICK_ROWS", 600)
+    monkeypatch.setattr(releases, "RUNS", (("noisygd", "logistic"),))
+    monkeypatch.setattr(passes, "BATCHES", (10,))
+    monkeypatch.setattr(accounting, "QUICK_QUERIES", 300)
+    monkeypatch.setattr(accounting, "FEW", 5)
+    tables = [table for part in (replicates, releases, passes, accounting) for table in part.tables(True, 1)]
+    assert len(tables) == 1 + 3 + 1 + 4
+    for table in tables:
+        assert not table.absent
+        assert all(values[0] > 0 for values in table.values.values())
 
 
 def test_processes_are_timed_and_weighed_and_one_that_fails_is_an_error():

@@ -38,7 +38,8 @@ def timed(prepare: Callable[[Work], Callable[[], jax.Array]], work: Work) -> Con
 
 def starts(work: Work) -> jax.Array:
     """f32[64, p], a start for every run."""
-    return work.start() + 0.1 * jax.random.normal(jax.random.key(1), (NUM_RUNS, work.start().shape[0]))
+    start = work.start()[None, :]
+    return start + 0.1 * jax.random.normal(jax.random.key(1), (NUM_RUNS, start.shape[1]))
 
 
 def l2p_runs(work: Work) -> Callable[[], jax.Array]:

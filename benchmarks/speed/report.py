@@ -60,8 +60,8 @@ GOALS = (
 )
 
 
-def about(core: int, quick: bool) -> dict[str, str]:
-    """The machine and the versions, in words."""
+def about(core: int, quick: bool, rounds: int) -> dict[str, str]:
+    """The command without its parts, the machine and the versions, in words."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -71,7 +71,7 @@ def about(core: int, quick: bool) -> dict[str, str]:
     load = f"core {core} of {os.cpu_count()}, load {os.getloadavg()[0]:.1f} at the start"
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     return {
-        "command": f"python -m benchmarks{' --quick' if quick else ''}",
+        "command": f"python -m benchmarks{' --quick' if quick else ''} --rounds {rounds}",
         "machine": f"{model}, {load}, {day}",
         "versions": ", ".join(versions),
     }
