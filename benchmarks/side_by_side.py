@@ -1,12 +1,11 @@
-"""l2p beside diffprivlib, Opacus, jax-privacy, interpret and OpenDP on raw Adult: lines of code, time and scores.
+"""l2p beside diffprivlib, Opacus, jax-privacy, interpret and OpenDP on raw Adult: lines of code and scores.
 
     python benchmarks/side_by_side.py FOLDER [--out runs/side_by_side] [--jobs 1] [--only PROGRAM]
     python benchmarks/side_by_side.py --page     # writes the table of pages/side_by_side.md again, and runs nothing
 
 FOLDER holds adult.data.gz and adult.test.gz, with a header line. The programs are in benchmarks/peers; each is run in a
-virtual environment of its own, made from the line `# requires:` in its head, once per epsilon and seed, and in one
-thread where its library heeds OMP_NUM_THREADS. Rows of adult.data are private. Of adult.test every other row is
-public, for encodings and tuning, and the rest is for scores.
+virtual environment of its own, made from the line `# requires:` in its head, once per epsilon and seed. Rows of
+adult.data are private. Of adult.test every other row is public, for encodings and tuning, and the rest is for scores.
 
 A peer is run with its defaults and with the settings that are best, by log loss, on public rows: three quarters of the
 public part, repeated until they are as many as the private rows, stand in for those, and the last quarter for the test
@@ -123,7 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "side_by_side")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once; times are comparable at 1 only")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--only", choices=PROGRAMS, help="run this program alone")
     parser.add_argument("--page", action="store_true", help="write the page from the committed runs, and stop")
     args = parser.parse_args()
@@ -242,27 +241,16 @@ def tuned(name: str, epsilon: str, out: Path) -> dict[str, Any]:
 def run(
     name: str, epsilon: str, seed: int, settings: Sequence[dict[str, Any]], out: Path, prefix: str = ""
 ) -> list[dict[str, Any]]:
-    """Scores of each of the settings, with the seconds of the whole process on the clock and on processors."""
+    """Scores of each of the settings."""
     tables = [str((out / "tables" / f"{prefix}{part}.csv").resolve()) for part in PARTS]
     script = str(PEERS / f"{PROGRAMS[name].script}.py")
     command = [str(python_of(name, out)), script, *tables, "--epsilon", epsilon, "--seed", str(seed)]
-    start = time.perf_counter()
-    process = subprocess.Popen(
-        [*command, "--settings", json.dumps(settings)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdout is not None
-    printed = process.stdout.read().strip().splitlines()
-    # wait4 and not wait: it says what this process and its children used, whatever else is running.
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
+    command += ["--settings", json.dumps(settings)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    printed = done.stdout.strip().splitlines()
+    if done.returncode:
         return [{"failed": (printed or ["it printed nothing"])[-1]}]
-    took = {"seconds": time.perf_counter() - start, "cpu": used.ru_utime + used.ru_stime}
-    return [json.loads(line) | took for line in printed if line.startswith("{")]
+    return [json.loads(line) for line in printed if line.startswith("{")]
 
 
 def code_lines(path: Path) -> int:
@@ -283,10 +271,10 @@ def table(runs: list[dict[str, Any]]) -> str:
     """One table per epsilon, in Markdown: means over seeds and their standard errors."""
     blocks = []
     for epsilon in sorted({run["epsilon"] for run in runs}):
-        blocks += [f"\n## Epsilon {epsilon:g}\n", "| program | settings | accuracy | AUC | log loss | s | CPU s |"]
-        blocks.append("|---|---|---|---|---|---|---|")
+        blocks += [f"\n## Epsilon {epsilon:g}\n", "| program | settings | accuracy | AUC | log loss |"]
+        blocks.append("|---|---|---|---|---|")
         majority = next((run["majority"] for run in runs if "majority" in run), float("nan"))
-        blocks.append(f"| the larger class | | {100 * majority:.1f} | .5 | | | |")
+        blocks.append(f"| the larger class | | {100 * majority:.1f} | .5 | |")
         for name, form in dict.fromkeys((run["library"], run["form"]) for run in runs):
             same = [r for r in runs if (r["library"], r["form"], r["epsilon"]) == (name, form, epsilon)]
             blocks.append(f"| {name} | {form} | {' | '.join(cells(same))} |")
@@ -307,11 +295,11 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 
 def cells(same: list[dict[str, Any]]) -> list[str]:
-    """Scores and times of one row; the reason where there are none."""
+    """Scores of one row; the reason where there are none."""
     done = [run for run in same if "log_loss" in run]
     if not done:
         reason = next((run.get("failed") or run["install"].get("failed") for run in same), "")
-        return [f"none: {reason}", "", "", "", ""]
+        return [f"none: {reason}", "", ""]
     scores = []
     for score, factor, places in (("accuracy", 100, 1), ("auc", 1, 3), ("log_loss", 1, 3)):
         values = factor * np.array([run[score] for run in done])
@@ -319,7 +307,7 @@ def cells(same: list[dict[str, Any]]) -> list[str]:
         scores.append(f"{values.mean():.{places}f}{error}")
     missing = "" if len(done) == len(same) else f" ({len(done)} of {len(same)} seeds)"
     scores[0] += missing
-    return [*scores, *(f"{np.mean([run[key] for run in done]):.0f}" for key in ("seconds", "cpu"))]
+    return scores
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""Releases against simulations of the same run, and what draws their noise."""
+
+import functools
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.speed.steps import rows_of
+from benchmarks.speed.timing import Contender, Prepare, Table, measure
+from benchmarks.speed.work import Work
+from l2p.privacy.budget import Budget
+from l2p.release.api import private_train
+from l2p.task.noise import Draw, Entropy
+
+SMALL, LARGE, QUICK_ROWS = 30_400, 204_800, 2_048
+#: Of what is timed, and of what is compared: noise differs.
+BUDGET, QUIET = Budget(0.8, 1e-8), Budget(50.0, 1e-8)
+#: Relative differences of losses that count as the same work; those of a method whose batches differ, too.
+TOLERANCE, TOLERANCES = 0.03, {"dpsgd": 0.1}
+#: Methods and models on the smaller table, and those on the larger one.
+RUNS = (
+    *(("noisygd", model) for model in ("logistic", "softmax:10", "svm", "mlp")),
+    ("dpsgd", "logistic"),
+    ("universal", "logistic"),
+)
+LARGE_RUNS = ("noisygd", "logistic"), ("universal", "logistic")
+#: Steps of a chunk and values per step: the gradient of a model with 53 params, and one of 10,000.
+DRAWS = ((256, 53), (256, 10_000))
+
+
+def tables(quick: bool, rounds: int) -> Iterator[Table]:
+    """A table for every method, model and size, and for the draws of noise."""
+    cases = [(QUICK_ROWS if quick else SMALL, *run) for run in RUNS]
+    for num_rows, method, model in cases if quick else [*cases, *((LARGE, *run) for run in LARGE_RUNS)]:
+        work = Work(model, num_rows)
+        title = f"release: {method}, {model}, {num_rows:,} x {work.num_columns - 1}"
+        yield measure(title, "simulation", contenders(work, method), rounds, TOLERANCES.get(method, TOLERANCE))
+    for steps, size in DRAWS:
+        yield measure(f"noise of a step: {size:,} normals", "release: ChaCha20", draws(steps, size), rounds)
+
+
+def contenders(work: Work, method: str) -> dict[str, Prepare]:
+    """A whole `private_train`, warm: planning, noise, all steps, certification and the card."""
+
+    def prepare(key: jax.Array | None) -> Contender:
+        rows = rows_of(work)
+        train = functools.partial(private_train, rows, method, model=work.model, key=key)
+        return Contender(lambda: train(budget=BUDGET), check=lambda: work.mean_loss(train(budget=QUIET).params))
+
+    return {"simulation": lambda: prepare(jax.random.key(0)), "release": lambda: prepare(None)}
+
+
+def draws(steps: int, size: int) -> dict[str, Prepare]:
+    """Noise of steps at once: float64 from a release's generator, from one that is not cryptographic, which feeds the
+    same ziggurat, and float32 of a simulation."""
+    entropy, philox, key = Entropy(), np.random.Generator(np.random.Philox()), jax.random.key(0)
+    normal = jax.jit(functools.partial(jax.random.normal, shape=(steps, size), dtype=jnp.float32))
+    plan = [Draw("gaussian", size)]
+    return {
+        "release: ChaCha20": lambda: Contender(lambda: entropy.draw(plan, steps), steps),
+        "NumPy's Philox, not cryptographic": lambda: Contender(lambda: philox.standard_normal((steps, size)), steps),
+        "simulation: JAX key, float32": lambda: Contender(lambda: normal(key).block_until_ready(), steps),
+    }

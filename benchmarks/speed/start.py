@@ -1,0 +1,116 @@
+"""What a process costs before it computes: imports, compilation and memory, each in processes of their own.
+
+python -m benchmarks.speed.start NAME ROWS    # 50 steps of logistic regression by one library, as this module times it
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.speed.timing import Absent, Table
+
+IMPORTS = ("jax", "l2p", "l2p.release.api", "sklearn.linear_model", "torch", "opacus", "jax_privacy")
+LIBRARIES = {"l2p": "l2p", "jax-privacy": "jax_privacy", "Opacus, rows in memory": "opacus"}
+NUM_ROWS, QUICK_ROWS, NUM_FEATURES = 30_000, 500, 100
+Commands = dict[str, list[str]]
+#: Starts Python from a small process and prints seconds and KiB: Linux counts what a parent takes as its child's.
+LAUNCHER = """
+import os, sys, time
+began, nothing = time.perf_counter(), [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+pid = os.posix_spawn(sys.executable, [sys.executable, *sys.argv[1:]], os.environ, file_actions=nothing)
+_, status, usage = os.wait4(pid, 0)
+print(time.perf_counter() - began, usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def tables(quick: bool, rounds: int) -> Iterator[Table]:
+    """Seconds and peak memory of imports, of first runs, and of l2p's commands."""
+    rounds = 1 if quick else min(rounds, 3)
+    imports = {f"import {name}": ["-c", f"import {name}"] for name in IMPORTS}
+    yield from processes("a process that imports", "import jax", imports, rounds)
+    firsts = {
+        name: ["-m", "benchmarks.speed.start", name, str(QUICK_ROWS if quick else NUM_ROWS)] for name in LIBRARIES
+    }
+    yield from processes("a process that takes 50 private steps, nothing compiled before", "l2p", firsts, rounds)
+    with tempfile.TemporaryDirectory() as name:
+        yield from processes(
+            f"l2p on the command line, {NUM_ROWS:,} x {NUM_FEATURES} from CSV",
+            "l2p --help",
+            commands(Path(name), QUICK_ROWS if quick else NUM_ROWS),
+            rounds,
+        )
+
+
+def processes(title: str, base: str, commands: Mapping[str, list[str]], rounds: int) -> Iterator[Table]:
+    """Two tables: seconds and MiB at most of commands for Python, which are run in turn."""
+    absent = dict(reasons(commands))
+    seconds: dict[str, list[float]] = {name: [] for name in commands if name not in absent}
+    memory: dict[str, list[float]] = {name: [] for name in seconds}
+    for _ in range(rounds):
+        for name in seconds:
+            command = [sys.executable, "-S", "-c", LAUNCHER, *commands[name]]
+            launched = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env={**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"},
+            )
+            if launched.returncode:
+                raise SystemExit(f"{title}: {name} ended with status {launched.returncode}")
+            took, kibibytes = map(float, launched.stdout.split())
+            seconds[name].append(took)
+            memory[name].append(kibibytes / 1024)
+    yield Table(title, "s", base, seconds, absent)
+    yield Table(f"{title}: memory", "MiB", base, memory, absent)
+
+
+def reasons(commands: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """The commands that need a library which is not installed, each with the reason."""
+    for name in commands:
+        module = LIBRARIES.get(name, name.removeprefix("import ") if name.startswith("import ") else None)
+        if module is not None and importlib.util.find_spec(module.partition(".")[0]) is None:
+            yield name, str(Absent.of(module))
+
+
+def commands(folder: Path, num_rows: int) -> Commands:
+    """Commands on a random table with a linear teacher, which is written here with its bounds."""
+    from l2p.tables.schema import Number, Schema, Target
+
+    generator = np.random.default_rng(0)
+    x = generator.random((num_rows, NUM_FEATURES))
+    y = (x - 0.5) @ generator.normal(size=NUM_FEATURES) + 0.5 * generator.normal(size=num_rows) > 0
+    columns = [f"c{index}" for index in range(NUM_FEATURES)]
+    table, schema = folder / "table.csv", folder / "schema.json"
+    header = ",".join([*columns, "y"])
+    np.savetxt(table, np.column_stack([x.round(6), y]), delimiter=",", fmt="%g", header=header, comments="")
+    Schema(dict.fromkeys(columns, Number(0, 1)), Target("y", classes=(0, 1))).write(schema)
+    apply = ["apply", "--data", str(table), "--schema", str(schema), "--epsilon", "0.1", "--delta", "1e-6"]
+    words = {
+        "l2p --help": ["--help"],
+        "l2p apply --dry-run": [*apply, "--dry-run", "--out", str(folder / "plan")],
+        "l2p apply": [*apply, "--out", str(folder / "run")],
+        "l2p apply --protector plain-adult": [*apply, "--protector", "plain-adult", "--out", str(folder / "plain")],
+        "l2p demo": ["demo", "--out", str(folder / "demo")],
+    }
+    return {name: ["-m", "l2p", *each] for name, each in words.items()}
+
+
+def take_steps(name: str, num_rows: int) -> None:
+    """The first 50 steps of a library in this process."""
+    from benchmarks.speed import peers, steps
+    from benchmarks.speed.work import Work
+
+    prepare = steps.l2p_steps if name == "l2p" else peers.STEPS[name][0]
+    prepare(Work("logistic", num_rows))()
+
+
+if __name__ == "__main__":
+    take_steps(sys.argv[1], int(sys.argv[2]))
