@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from l2p.base.errors import InputError, withheld
+from l2p.base.kept_programs import kept_programs
 from l2p.base.versions import versions
 from l2p.compare import cells, results
 from l2p.compare.config import CompareConfig
@@ -19,6 +20,7 @@ from l2p.compare.methods import ComparedMethod
 from l2p.compare.runs import scored_runs
 from l2p.models import plain_name
 from l2p.privacy.accountants import run_names
+from l2p.privacy.events import Adjacency
 from l2p.run.simulate import mean_loss, simulate, splits_digest
 from l2p.task.rows import Rows
 
@@ -83,7 +85,8 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
         if missing:
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})
-            fresh = {results.cell(row): row for row in scored_runs(method, budgets, seeds, rows, config)}
+            with kept_programs(config.adjacency != Adjacency.ADD_REMOVE):  # under which the number of rows is private
+                fresh = {results.cell(row): row for row in scored_runs(method, budgets, seeds, rows, config)}
             # Every budget was run at every seed; cells from before stay unchanged.
             for cell in missing:
                 stored[cell] = cells.StoredCell(fresh[cell], facts, method.sha256)
