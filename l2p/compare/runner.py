@@ -71,6 +71,11 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
     >>> [(row["method"], row["epsilon"], row["accountant"], row["steps"]) for row in rows[:1]]
     [('noisygd', 0.05, 'gdp', 50)]
     """
+    with kept_programs(config.adjacency != Adjacency.ADD_REMOVE):  # under which the number of rows is private
+        return _compare(config, shard)
+
+
+def _compare(config: CompareConfig, shard: tuple[int, int] | None) -> list[results.Row]:
     _check(config)
     config, rows = _with_methods(config), load_rows(config)
     methods = resolve_methods(config, rows)
@@ -85,8 +90,7 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
         if missing:
             budgets = [budget for budget in method.protectors if any(budget.epsilon == cell[1] for cell in missing)]
             seeds = sorted({seed for *_, seed in missing})
-            with kept_programs(config.adjacency != Adjacency.ADD_REMOVE):  # under which the number of rows is private
-                fresh = {results.cell(row): row for row in scored_runs(method, budgets, seeds, rows, config)}
+            fresh = {results.cell(row): row for row in scored_runs(method, budgets, seeds, rows, config)}
             # Every budget was run at every seed; cells from before stay unchanged.
             for cell in missing:
                 stored[cell] = cells.StoredCell(fresh[cell], facts, method.sha256)
