@@ -4,11 +4,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import jax
-
 from l2p.base.errors import InputError
+from l2p.base.kept_programs import kept_programs
 from l2p.checkpoints.defaults import UNIVERSAL
-from l2p.tables.public.download import data_folder
 from l2p.tables.reading import Format
 from meta_train.config import MetaConfig
 from meta_train.config.one_source import OneSource
@@ -18,10 +16,8 @@ from meta_train.recipes import files, resolve, tuned
 from meta_train.recipes.remembered import resumed
 from meta_train.training.watch import Watch
 
-#: In the user's cache: the folder of programs that were compiled for trainings.
-COMPILED = "compiled"
 
-
+@kept_programs()
 def main(
     out: Path,
     recipe: str | None = None,
@@ -67,7 +63,6 @@ def main(
             "--method, --model and --source say which hand-designed method is tuned, and on what; they need --recipe "
             f"{tuned.RECIPE}."
         )
-    keep_compiled()
     if folds:
         train_with_folds(recipe or "", out)
         return
@@ -102,13 +97,6 @@ def _check_left_out(
         )
     if folds and minutes is not None:
         raise InputError("--minutes bounds one training, and --folds makes several; leave one of the two out.")
-
-
-def keep_compiled() -> None:
-    """Keep what is compiled in the user's cache, unless JAX_COMPILATION_CACHE_DIR names another folder: trainings that
-    are resumed, and those on other tables with as many columns, then go on nearly at once."""
-    if jax.config.jax_compilation_cache_dir is None:  # pyrefly: ignore[missing-attribute]
-        jax.config.update("jax_compilation_cache_dir", str(data_folder().absolute() / COMPILED))
 
 
 def _tuned(method: str | None, model: str | None, source: str | None, without: str | None) -> MetaConfig:

@@ -6,11 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeVar, cast, dataclass_transform
 
 import jax
-from flax.struct import field
 
 __all__ = ["Composite", "Struct", "children", "dataclass", "field", "made_of", "with_child"]
 
 Class = TypeVar("Class", bound=type)
+
+
+def field(*, pytree_node: bool = True, **settings: Any) -> Any:
+    """A field of a dataclass of this module, static where it is no `pytree_node`; `settings` are those of
+    `dataclasses.field`."""
+    return dataclasses.field(metadata={"pytree_node": pytree_node}, **settings)
 
 
 class Struct:
@@ -74,7 +79,7 @@ def _is_child(field: dataclasses.Field) -> bool:
 
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(cls: Class) -> Class:
-    """Make `cls` a frozen dataclass and a pytree: what `flax.struct.dataclass` is for, and its `field` and `replace`.
+    """Make `cls` a frozen dataclass and a pytree: what `flax.struct.dataclass` is for.
 
     Not flax's own, which registers with `jax.tree_util.register_dataclass`: in jaxlib 0.10.2 the tree structures of two
     classes registered so compare equal when their fields do, whatever the classes are. If their hashes collide, too,

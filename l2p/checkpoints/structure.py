@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from l2p.base import struct
@@ -59,7 +58,7 @@ def decode(node: Any, arrays: Mapping[str, np.ndarray]) -> Any:
       InputError: an array is missing or has another shape, a class is unknown, a field has a value that its type
         forbids, or l2p did not write a node; the message names the path.
     """
-    return jax.tree.map(jnp.asarray, _decoded(node, arrays, ""))
+    return jax.device_put(_decoded(node, arrays, ""))
 
 
 def _decoded(node: Any, arrays: Mapping[str, np.ndarray], path: str) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from l2p.base.errors import InputError, withheld
+from l2p.base.kept_programs import kept_programs
 from l2p.base.versions import versions
 from l2p.compare import cells, results
 from l2p.compare.config import CompareConfig
@@ -20,6 +21,7 @@ from l2p.compare.public_part import PublicPart
 from l2p.compare.runs import scored_runs
 from l2p.models import plain_name
 from l2p.privacy.accountants import run_names
+from l2p.privacy.events import Adjacency
 from l2p.run.simulate import mean_loss, simulate, splits_digest
 from l2p.task.rows import Rows
 
@@ -70,6 +72,11 @@ def compare(config: CompareConfig, shard: tuple[int, int] | None = None) -> list
     >>> [(row["method"], row["epsilon"], row["accountant"], row["steps"]) for row in rows[:1]]
     [('noisygd', 0.05, 'gdp', 50)]
     """
+    with kept_programs(config.adjacency != Adjacency.ADD_REMOVE):  # under which the number of rows is private
+        return _compare(config, shard)
+
+
+def _compare(config: CompareConfig, shard: tuple[int, int] | None) -> list[results.Row]:
     _check(config)
     config, rows = _with_methods(config), load_rows(config)
     methods = resolve_methods(config, rows)

@@ -1,17 +1,20 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 
 from l2p.base.errors import InputError
+from l2p.base.kept_programs import kept_programs
 from l2p.checkpoints import lookup
 from l2p.checkpoints.defaults import default_protector
 from l2p.checkpoints.named import NamedProtector
 from l2p.models import MODELS, Model, find_model
 from l2p.privacy.budget import Budget
+from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import Reservation, held, open_ledger
 from l2p.protectors import HAND_DESIGNED
@@ -33,7 +36,21 @@ from l2p.tables.schema.unbounded import Unbounded
 from l2p.task.sources import RowSource
 from l2p.task.task import Task
 
+Train = TypeVar("Train", bound=Callable[..., Result])
 
+
+def _keeps_programs(train: Train) -> Train:
+    """`private_train`, whose programs are kept for the next start, but for tables whose number of lines is private."""
+
+    @functools.wraps(train)
+    def run(data: Any, protector: Any = None, budget: Budget | None = None, **options: Any) -> Any:
+        with kept_programs(budget is None or budget.adjacency is not Adjacency.ADD_REMOVE):
+            return train(data, protector, budget, **options)
+
+    return cast(Train, run)
+
+
+@_keeps_programs
 def private_train(
     data: Any,
     protector: Protector | NamedProtector | str | Path | None = None,

@@ -51,7 +51,7 @@ def sentence(blocks: Sequence[Sequence[Answered]], setup: Setup, steps: int, max
       steps, max_steps: granted in full, and allowed.
       moved: True if released params differ from those that the run began with.
     """
-    if not any(np.any(record.granted) for records in blocks for record in records):
+    if not any(np.asarray(record.granted).any() for records in blocks for record in records):
         return NOTHING
     if steps == 0 < max_steps:
         return NO_STEP

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from l2p.base import struct
+from l2p.base.compiled import quickly
 from l2p.base.errors import InputError, NoResult
 from l2p.oracle import Oracle
 from l2p.oracle.setup import Setup
@@ -43,7 +44,7 @@ WIDTHS = (1, 2, 4, 8)
 #: How many deviations of the noise a bin beside the others has to hold.
 WEAK = 2.0
 
-_start = jax.jit(start)
+_start = quickly(start)
 
 
 @struct.dataclass

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.base.compiled import quickly
 from l2p.base.errors import NoResult
 from l2p.oracle.setup import Setup
 from l2p.oracle.trace import Records, trace_of
@@ -31,8 +32,8 @@ from l2p.task.task import Task
 CHUNK = 256
 
 # Compiled once per protector, shapes and number of steps, for the life of the process.
-_start = jax.jit(start)
-_advance = jax.jit(advance, static_argnames="num_steps")
+_start = quickly(start)
+_advance = quickly(advance, static=("num_steps",))
 
 
 def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Sequence[Answered] = ()) -> Result:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 
+from l2p.base.kept_programs import kept_programs
 from l2p.checkpoints.named import NamedProtector
 from l2p.checkpoints.set_up import Kind, granted_queries, kinds_asked, set_up
 from l2p.models import Model, find_model
@@ -56,6 +57,7 @@ class Rehearsal:
     remark: str | None = None
 
 
+@kept_programs()
 def rehearse(card: Card, named: NamedProtector) -> Rehearsal:
     """The card's queries beside the protector's, with their noise, if that is the same on every table.
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from l2p.base.errors import RowsError, withheld
 from l2p.oracle.setup import Setup
@@ -54,7 +53,7 @@ class ReleasedNoise:
         """Fresh noise for so many steps, or for `init` where there are none."""
         begin = () if num_steps else self.at_start
         drawn = self.entropy.draw(begin, 1), self.entropy.draw(self.per_step, num_steps)
-        init, steps = jax.tree.map(jnp.asarray, drawn)
+        init, steps = jax.device_put(drawn)
         return Release(init, steps, begin, self.per_step)
 
     @contextlib.contextmanager

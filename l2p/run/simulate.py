@@ -5,14 +5,14 @@ Budgets are the inner axis and share a seed's rows, so that all their margins co
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from l2p.base import struct
+from l2p.base.compiled import as_program, quickly
 from l2p.models import Model
 from l2p.oracle.setup import Setup
 from l2p.oracle.trace import Records, trace_of
@@ -30,6 +30,8 @@ MEMORY = 2**28
 #: Floats per row and budget for each number that a model computes per row: the losses of some twenty candidates,
 #: before, during and after clipping.
 FLOATS_PER_ROW = 64
+#: Cells of all tables of a group, each counted once a budget, below which it compiles longer than it computes.
+SHORT = 2**24
 
 Observe = Callable[[jax.Array, Model, Rows], Any]
 #: A seed's task from the rows of a whole table; all seeds' tasks have the same shapes.
@@ -189,17 +191,18 @@ def _simulate_group(
     keys: jax.Array,
     observe: Observe | None,
 ) -> Outcome:
-    runs, first = _start(protectors, setups, params, rows, keys)
+    programs = _SHORT if params.shape[0] * params.shape[1] * rows[0].x[0].size < SHORT else _LONG
+    runs, first = programs.start(protectors, setups, params, rows, keys)
     chunks = []
     for offset in range(0, max(protectors.num_steps, 1), CHUNK):
         length = min(CHUNK, protectors.num_steps - offset)
-        runs, records, observations = _advance(protectors, setups, runs, rows, keys, length, observe)
+        runs, records, observations = programs.advance(protectors, setups, runs, rows, keys, length, observe)
         chunks.append(jax.device_get((records, observations)))
         if not runs.alive.any():
             break
     records, observations = jax.tree.map(lambda *parts: np.concatenate(parts, axis=2), *chunks)
     later, observations = _pad(records, protectors.num_steps), _pad(observations, protectors.num_steps, mode="edge")
-    params, steps, first = jax.device_get((_finish(protectors, setups, runs), runs.step, first))
+    params, steps, first = jax.device_get((programs.finish(protectors, setups, runs), runs.step, first))
     return Outcome(params, steps, first, later, observations)
 
 
@@ -225,7 +228,6 @@ def _over_runs(function: Callable, keys: jax.Array) -> Callable:
     return jax.vmap(budgets, (None, None, 0, 0, 0))
 
 
-@jax.jit
 def _start(
     protectors: Protector, setups: Setup, params: jax.Array, rows: tuple[Rows, Rows | None], keys: jax.Array
 ) -> tuple[Run, Records]:
@@ -238,7 +240,6 @@ def _start(
     return _over_runs(start_run, keys)(protectors, setups, params, rows, keys)
 
 
-@partial(jax.jit, static_argnames=("num_steps", "observe"))
 def _advance(
     protectors: Protector,
     setups: Setup,
@@ -258,9 +259,25 @@ def _advance(
     return _over_runs(advance_run, keys)(protectors, setups, runs, rows, keys)
 
 
-@jax.jit
 def _finish(protectors: Protector, setups: Setup, runs: Run) -> jax.Array:
     def finish_run(protector: Protector, setup: Setup, run: Run) -> jax.Array:
         return protector.finish(run.params, run.state, setup)
 
     return jax.vmap(jax.vmap(finish_run), (None, None, 0))(protectors, setups, runs)
+
+
+class _Programs(NamedTuple):
+    """How a group of runs is compiled."""
+
+    start: Callable[..., Any]
+    advance: Callable[..., Any]
+    finish: Callable[..., Any]
+
+    @classmethod
+    def of(cls, compiled: Callable[..., Any]) -> "_Programs":
+        """All three compiled by `l2p.base.compiled.quickly`, or otherwise by a function of the same arguments."""
+        return cls(compiled(_start), compiled(_advance, static=("num_steps", "observe")), compiled(_finish))
+
+
+#: Of groups that compute no longer than they compile, and of others.
+_SHORT, _LONG = _Programs.of(quickly), _Programs.of(as_program)

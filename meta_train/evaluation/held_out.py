@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.base.compiled import quick_options
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import Control, control_of
 from l2p.models import Model
 from l2p.run.protector import Protector
 from l2p.tables.own import is_own
-from meta_train.compiling import quick_options
 from meta_train.config.bands import BANDS
 from meta_train.config.drawn import ALL_FRESH, Shape, Tasks
 from meta_train.config.parts import Judging

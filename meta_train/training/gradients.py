@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import optax
 
 from l2p.base import struct
+from l2p.base.compiled import quick_options
 from l2p.base.errors import InputError
 from l2p.models import Model
 from l2p.protectors.learned.tunable import combine, of_lines, of_wide_tables, partition, tunable
 from l2p.protectors.stepwise.purchase import KINDS
 from l2p.run.protector import Protector
-from meta_train.compiling import quick_options
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.learners import MetaGradients
 from meta_train.config.parts import Outer

@@ -11,7 +11,6 @@ LAYERS = (
     "constants",
     "tasks",
     "config",
-    "compiling",
     "planning",
     "evaluation",
     "training",

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from l2p.protectors.fields import ARRAYS, Numbers, Sizes
 
@@ -73,24 +72,11 @@ def _misfit(layer: Any, shapes: dict[str, Numbers], sizes: Sizes) -> str | None:
     return next((f".{name} {reason}" for name, reason in reasons if reason), None)
 
 
-class StackedLSTM(nnx.Module):
-    """Two LSTM layers and a linear head (Andrychowicz et al. 2016), applied to each coordinate's inputs."""
-
-    def __init__(self, num_inputs: int, num_units: int, num_outputs: int, rngs: nnx.Rngs):
-        self.first = nnx.OptimizedLSTMCell(num_inputs, num_units, rngs=rngs)
-        self.second = nnx.OptimizedLSTMCell(num_units, num_units, rngs=rngs)
-        self.head = nnx.Linear(num_units, num_outputs, rngs=rngs, kernel_init=nnx.initializers.zeros_init())
-
-    def __call__(self, carry: Any, inputs: jax.Array) -> tuple[Any, jax.Array]:
-        first, hidden = self.first(carry[0], inputs)
-        second, hidden = self.second(carry[1], hidden)
-        return (first, second), self.head(hidden)
-
-
 def init_lstm(key: jax.Array, num_inputs: int, num_units: int, num_outputs: int) -> dict:
     """Parameters of a `StackedLSTM` as a plain dictionary; its head starts at zero."""
-    module = StackedLSTM(num_inputs, num_units, num_outputs, nnx.Rngs(key))
-    return nnx.to_pure_dict(nnx.state(module, nnx.Param))
+    from l2p.protectors.stepwise import stacked_lstm  # late: flax takes a third of a second, and few protectors need it
+
+    return stacked_lstm.params(key, num_inputs, num_units, num_outputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +116,6 @@ def lstm_carry(num_coordinates: int, num_units: int) -> Any:
 
 def apply_lstm(params: dict, carry: Any, inputs: jax.Array) -> tuple[Any, jax.Array]:
     """One step: carry, f32[p, in] -> carry, f32[p, out] for p coordinates."""
-    num_units = params["head"]["kernel"].shape[0]
-    num_outputs = params["head"]["kernel"].shape[1]
-    skeleton = nnx.eval_shape(lambda: StackedLSTM(inputs.shape[-1], num_units, num_outputs, nnx.Rngs(0)))
-    graph, state, rest = nnx.split(skeleton, nnx.Param, ...)
-    nnx.replace_by_pure_dict(state, params)
-    module = nnx.merge(graph, state, rest)
-    return module(carry, inputs)
+    from l2p.protectors.stepwise import stacked_lstm
+
+    return stacked_lstm.apply(params, carry, inputs)

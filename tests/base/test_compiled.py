@@ -3,19 +3,19 @@
 import jax
 import pytest
 
-from meta_train import compiling
+from l2p.base import compiled
 
 
 @pytest.fixture(autouse=True)
 def _forgotten():
-    compiling.quick_options.cache_clear()
+    compiled.quick_options.cache_clear()
     yield
-    compiling.quick_options.cache_clear()
+    compiled.quick_options.cache_clear()
 
 
 def test_options_are_known_to_this_jax_and_change_no_result():
-    options = compiling.quick_options()
-    assert options == compiling.QUICK
+    options = compiled.quick_options()
+    assert options == compiled.QUICK
     plain, quick = (
         float(jax.jit(lambda x: (x * 3 + 1) / 7, compiler_options=compiler_options)(2.0))
         for compiler_options in ({}, options)
@@ -24,10 +24,10 @@ def test_options_are_known_to_this_jax_and_change_no_result():
 
 
 def test_options_that_this_jax_does_not_know_are_left_out(monkeypatch):
-    monkeypatch.setattr(compiling, "QUICK", {"xla_no_such_option": 1})
-    assert compiling.quick_options() == {}
+    monkeypatch.setattr(compiled, "QUICK", {"xla_no_such_option": 1})
+    assert compiled.quick_options() == {}
 
 
 def test_there_are_none_for_other_backends(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert compiling.quick_options() == {}
+    assert compiled.quick_options() == {}
