@@ -125,12 +125,24 @@ class KeyNoise(Noise):
         if isinstance(sampler, FixedSize):
             indices = jax.random.choice(self._next_key(), num_rows, (capacity,), replace=False)
             return Batch(indices, jnp.ones(capacity, jnp.float32))
-        member = jax.random.bernoulli(self._next_key(), sampler.rate(), (num_rows,))
-        indices = jnp.nonzero(member, size=capacity, fill_value=0)[0].astype(jnp.int32)
-        return Batch(indices, (jnp.arange(capacity) < member.sum()).astype(jnp.float32))
+        members = _members(self._next_key(), sampler.rate(), num_rows, capacity)
+        drawn = members < num_rows
+        return Batch(jnp.where(drawn, members, 0), drawn.astype(jnp.float32))
 
     def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
         return _simulated_subsets(self._next_key(), num_rows, count, size)
+
+
+def _members(key: jax.Array, rate: float, num_rows: int, capacity: int) -> jax.Array:
+    """i32[capacity]: the first lines, in order, of those that are drawn with probability `rate` each, independently;
+    `num_rows` where there are no more.
+
+    How many lines lie between two that are drawn follows a geometric distribution, so that as many numbers are drawn as
+    a batch has lines, and not as many as the table has.
+    """
+    between = jnp.floor(jnp.log(jax.random.uniform(key, (capacity,))) / jnp.log1p(-jnp.float32(rate)))
+    steps = jnp.minimum(between, num_rows).astype(jnp.int32) + 1
+    return jax.lax.associative_scan(lambda left, right: jnp.minimum(left + right, num_rows + 1), steps) - 1
 
 
 def _simulated_subsets(key: jax.Array, num_rows: int, count: int, size: int) -> jax.Array:
