@@ -155,8 +155,12 @@ def test_replicates_releases_passes_and_accounting_do_the_same_work_as_their_pee
 
 
 def test_processes_are_timed_and_weighed_and_one_that_fails_is_an_error():
-    commands = {"small": ["-c", "pass"], "large": ["-c", "b = bytearray(300 << 20)"], "import no_such_module": []}
-    seconds, memory = start.processes("work", "small", commands, rounds=1)
+    commands = {
+        "small": ["-c", "import sys; sys.exit(sys.argv[1] not in '01')", "{turn}"],
+        "large": ["-c", "b = bytearray(300 << 20)"],
+        "import no_such_module": [],
+    }
+    seconds, memory = start.processes("work", "small", commands, rounds=2)
     assert set(seconds.values) == set(memory.values) == {"small", "large"}
     assert seconds.median("small") > 0
     assert memory.median("large") > memory.median("small") + 290

@@ -155,9 +155,9 @@ no figure here was typed.
 
 Contenders of a table do the same work, which is checked before they are timed: from the same start they end at the
 same loss, without noise and clipping, on a smaller table. They take turns, in one process, on one core and in one
-thread each; seconds are those that the process computed, which leaves out what other jobs on the machine took, but for
-processes of their own (`start`), which are timed by the clock on the wall. Medians are over turns; the middle half is
-that of the ratios within a turn. What other libraries do is written as their documentation does it."""
+thread each; seconds are those that a process computed, which leaves out what other jobs on the machine took. Medians
+are over turns; the middle half is that of the ratios within a turn. What other libraries do is written as their
+documentation does it."""
 
 WHERE = """\
 ## Where the time goes

@@ -16,46 +16,43 @@ import numpy as np
 from benchmarks.speed.timing import Absent, Table
 
 IMPORTS = ("jax", "l2p", "l2p.release.api", "sklearn.linear_model", "torch", "opacus", "jax_privacy")
-LIBRARIES = {"l2p": "l2p", "jax-privacy": "jax_privacy", "Opacus, rows in memory": "opacus"}
+LIBRARIES = {"l2p": "l2p", "jax-privacy": "jax_privacy"}
 NUM_ROWS, QUICK_ROWS, NUM_FEATURES = 30_000, 500, 100
 Commands = dict[str, list[str]]
-#: Starts Python from a small process and prints seconds and KiB: Linux counts what a parent takes as its child's.
+#: Starts Python from a small process, and prints processor seconds and KiB: Linux counts a parent's as its child's.
 LAUNCHER = """
-import os, sys, time
-began, nothing = time.perf_counter(), [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+import os, sys
+nothing = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
 pid = os.posix_spawn(sys.executable, [sys.executable, *sys.argv[1:]], os.environ, file_actions=nothing)
 _, status, usage = os.wait4(pid, 0)
-print(time.perf_counter() - began, usage.ru_maxrss)
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
 def tables(quick: bool, rounds: int) -> Iterator[Table]:
     """Seconds and peak memory of imports, of first runs, and of l2p's commands."""
-    rounds = 1 if quick else min(rounds, 3)
+    rounds, num_rows = (1, QUICK_ROWS) if quick else (min(rounds, 3), NUM_ROWS)
     imports = {f"import {name}": ["-c", f"import {name}"] for name in IMPORTS}
     yield from processes("a process that imports", "import jax", imports, rounds)
-    firsts = {
-        name: ["-m", "benchmarks.speed.start", name, str(QUICK_ROWS if quick else NUM_ROWS)] for name in LIBRARIES
-    }
-    yield from processes("a process that takes 50 private steps, nothing compiled before", "l2p", firsts, rounds)
+    first = f"a process that imports l2p and takes 50 private steps on {num_rows:,} x 53, nothing compiled before"
+    firsts = {name: ["-m", "benchmarks.speed.start", name, str(num_rows)] for name in LIBRARIES}
+    yield from processes(first, "l2p", firsts, rounds)
     with tempfile.TemporaryDirectory() as name:
-        yield from processes(
-            f"l2p on the command line, {NUM_ROWS:,} x {NUM_FEATURES} from CSV",
-            "l2p --help",
-            commands(Path(name), QUICK_ROWS if quick else NUM_ROWS),
-            rounds,
-        )
+        typed = f"l2p on the command line, {num_rows:,} x {NUM_FEATURES} from CSV, nothing compiled before"
+        yield from processes(typed, "l2p --help", commands(Path(name), num_rows), rounds)
 
 
 def processes(title: str, base: str, commands: Mapping[str, list[str]], rounds: int) -> Iterator[Table]:
-    """Two tables: seconds and MiB at most of commands for Python, which are run in turn."""
+    """Two tables: seconds and MiB at most of commands for Python, which are run in turn; `{turn}` in a word stands for
+    the number of the turn, for no run goes into the folder of another."""
     absent = dict(reasons(commands))
     seconds: dict[str, list[float]] = {name: [] for name in commands if name not in absent}
     memory: dict[str, list[float]] = {name: [] for name in seconds}
-    for _ in range(rounds):
+    for turn in range(rounds):
         for name in seconds:
-            command = [sys.executable, "-S", "-c", LAUNCHER, *commands[name]]
+            words = (word.replace("{turn}", str(turn)) for word in commands[name])
+            command = [sys.executable, "-S", "-c", LAUNCHER, *words]
             launched = subprocess.run(
                 command,
                 stdout=subprocess.PIPE,
@@ -95,10 +92,16 @@ def commands(folder: Path, num_rows: int) -> Commands:
     apply = ["apply", "--data", str(table), "--schema", str(schema), "--epsilon", "0.1", "--delta", "1e-6"]
     words = {
         "l2p --help": ["--help"],
-        "l2p apply --dry-run": [*apply, "--dry-run", "--out", str(folder / "plan")],
-        "l2p apply": [*apply, "--out", str(folder / "run")],
-        "l2p apply --protector plain-adult": [*apply, "--protector", "plain-adult", "--out", str(folder / "plain")],
-        "l2p demo": ["demo", "--out", str(folder / "demo")],
+        "l2p apply --dry-run": [*apply, "--dry-run", "--out", str(folder / "plan{turn}")],
+        "l2p apply": [*apply, "--out", str(folder / "run{turn}")],
+        "l2p apply --protector plain-adult": [
+            *apply,
+            "--protector",
+            "plain-adult",
+            "--out",
+            str(folder / "plain{turn}"),
+        ],
+        "l2p demo": ["demo", "--out", str(folder / "demo{turn}")],
     }
     return {name: ["-m", "l2p", *each] for name, each in words.items()}
 
