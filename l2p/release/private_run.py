@@ -14,6 +14,7 @@ from l2p.oracle.setup import Setup
 from l2p.oracle.trace import Records, trace_of
 from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW, unit_on_card
+from l2p.privacy.cost.sampling import FullBatch
 from l2p.privacy.events import Answered
 from l2p.privacy.ledger.reservation import Reservation
 from l2p.release.learned import sentence
@@ -99,7 +100,10 @@ def _train(
     with noise.computing("training"), np.errstate(over="ignore"):
         private = task.private if isinstance(task.private, Rows) else checks.Checked.over(task.private, labels)
         rows = private if task.public is None else public_data.apart(private, task.public)
-        rows = single(rows) if isinstance(rows, Rows) else rows
+        if isinstance(rows, Rows):
+            rows = single(rows)
+            if not noise.releases and isinstance(setup.price_list.sampler, FullBatch):
+                rows = rows.for_full_passes()
         public = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
         run, first = begin(protector, params, rows, setup, noise.draw(0), public)

@@ -4,6 +4,7 @@ Budgets are the inner axis and share a seed's rows, so that all their margins co
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -191,7 +192,7 @@ def _simulate_group(
     keys: jax.Array,
     observe: Observe | None,
 ) -> Outcome:
-    programs = _SHORT if params.shape[0] * params.shape[1] * rows[0].x[0].size < SHORT else _LONG
+    programs = _SHORT if math.prod(rows[0].x.shape) * params.shape[1] < SHORT else _LONG
     runs, first = programs.start(protectors, setups, params, rows, keys)
     chunks = []
     for offset in range(0, max(protectors.num_steps, 1), CHUNK):
