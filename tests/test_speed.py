@@ -169,6 +169,19 @@ def test_processes_are_timed_and_weighed_and_one_that_fails_is_an_error():
         list(start.processes("work", "failing", {"failing": ["-c", "raise SystemExit(3)"]}, rounds=1))
 
 
+def test_the_starts_of_a_command_share_a_folder_of_kept_programs_that_no_other_command_or_turn_has(tmp_path):
+    answers = start.first_answers(tmp_path, quick=True)
+    assert [name.partition(", ") for name in answers] == [
+        (command, ", ", begun) for command in ("l2p apply", "PrivateClassifier.fit") for begun in start.STARTS
+    ]
+    record = "import os; print(os.environ['XDG_CACHE_HOME'], file=open(%r, 'a'))" % str(tmp_path / "folders")  # noqa: UP031
+    list(start.processes("work", "", {name: ["-c", record] for name in answers}, 2, tmp_path / "kept"))
+    folders = (tmp_path / "folders").read_text().split("\n")[:-1]
+    assert len(folders) == 8
+    assert len(set(folders)) == 4
+    assert folders[0] == folders[1] == str(tmp_path / "kept" / "0" / "l2p apply")
+
+
 def test_quantities_have_a_unit_that_suits_them():
     assert [timing.quantity(value, "s") for value in (2.5e-8, 3.1e-5, 0.25, 90.0)] == [
         "25 ns",

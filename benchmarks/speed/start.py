@@ -1,4 +1,5 @@
-"""What a process costs before it computes: imports, compilation and memory, each in processes of their own.
+"""What a process costs before it computes: imports, compilation and memory, each in processes of their own; and the
+first answer of l2p on a small table, with an empty folder of kept programs and with one that an earlier start filled.
 
 python -m benchmarks.speed.start NAME ROWS    # 50 steps of logistic regression by one library, as this module times it
 """
@@ -18,6 +19,15 @@ from benchmarks.speed.timing import Absent, Table
 IMPORTS = ("jax", "l2p", "l2p.release.api", "sklearn.linear_model", "torch", "opacus", "jax_privacy")
 LIBRARIES = {"l2p": "l2p", "jax-privacy": "jax_privacy"}
 NUM_ROWS, QUICK_ROWS, NUM_FEATURES = 30_000, 500, 100
+SMALL_ROWS, SMALL_FEATURES = 1_500, 9
+STARTS = "first start", "next start"
+FIT = """
+import sys
+import numpy as np
+from l2p.estimators import PrivateClassifier
+table = np.loadtxt(sys.argv[1], delimiter=",", skiprows=1)
+PrivateClassifier(epsilon=1.0, delta=1e-6, bounds=(0, 1), classes=(0, 1)).fit(table[:, :-1], table[:, -1].astype(int))
+"""
 Commands = dict[str, list[str]]
 #: Starts Python from a small process, and prints processor seconds and KiB: Linux counts a parent's as its child's.
 LAUNCHER = """
@@ -41,11 +51,20 @@ def tables(quick: bool, rounds: int) -> Iterator[Table]:
     with tempfile.TemporaryDirectory() as name:
         typed = f"l2p on the command line, {num_rows:,} x {NUM_FEATURES} from CSV, nothing compiled before"
         yield from processes(typed, "l2p --help", commands(Path(name), num_rows), rounds)
+        folder = Path(name) / "small"
+        answers = first_answers(folder, quick)
+        title = f"the first answer, {SMALL_ROWS:,} x {SMALL_FEATURES}, and that of the next start, which finds programs"
+        yield from processes(title, "l2p apply, next start", answers, rounds, folder / "kept")
 
 
-def processes(title: str, base: str, commands: Mapping[str, list[str]], rounds: int) -> Iterator[Table]:
+def processes(
+    title: str, base: str, commands: Mapping[str, list[str]], rounds: int, kept: Path | None = None
+) -> Iterator[Table]:
     """Two tables: seconds and MiB at most of commands for Python, which are run in turn; `{turn}` in a word stands for
-    the number of the turn, for no run goes into the folder of another."""
+    the number of the turn, for no run goes into the folder of another.
+
+    With `kept`, compiled programs are kept in folders below it, one for each turn and name up to its comma.
+    """
     absent = dict(reasons(commands))
     seconds: dict[str, list[float]] = {name: [] for name in commands if name not in absent}
     memory: dict[str, list[float]] = {name: [] for name in seconds}
@@ -53,12 +72,15 @@ def processes(title: str, base: str, commands: Mapping[str, list[str]], rounds: 
         for name in seconds:
             words = (word.replace("{turn}", str(turn)) for word in commands[name])
             command = [sys.executable, "-S", "-c", LAUNCHER, *words]
+            keeps = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+            if kept is not None:
+                keeps = {"XDG_CACHE_HOME": str(kept / str(turn) / name.partition(",")[0])}
             launched = subprocess.run(
                 command,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
-                env={**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"},
+                env={**os.environ, **keeps},
             )
             if launched.returncode:
                 raise SystemExit(f"{title}: {name} ended with status {launched.returncode}")
@@ -77,19 +99,42 @@ def reasons(commands: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
             yield name, str(Absent.of(module))
 
 
-def commands(folder: Path, num_rows: int) -> Commands:
-    """Commands on a random table with a linear teacher, which is written here with its bounds."""
+def first_answers(folder: Path, quick: bool) -> Commands:
+    """Commands that a newcomer types first, each twice; the quick ones leave the demo out."""
+    data = write_table(folder, SMALL_ROWS, SMALL_FEATURES)
+    words = {
+        "l2p apply": ["-m", "l2p", "apply", *data, "--epsilon", "1", "--delta", "1e-6", "--out", str(folder / "apply")],
+        "PrivateClassifier.fit": ["-c", FIT, data[1]],
+        "l2p demo": ["-m", "l2p", "demo", "--out", str(folder / "demo")],
+    }
+    if quick:
+        del words["l2p demo"]
+    return {
+        f"{name}, {start}": [*each[:-1], each[-1] + f"-{start.split()[0]}-{{turn}}"] if each[-2] == "--out" else each
+        for name, each in words.items()
+        for start in STARTS
+    }
+
+
+def write_table(folder: Path, num_rows: int, num_features: int) -> list[str]:
+    """A random table with a linear teacher, written with its bounds; the options that name both files."""
     from l2p.tables.schema import Number, Schema, Target
 
+    folder.mkdir(exist_ok=True)
     generator = np.random.default_rng(0)
-    x = generator.random((num_rows, NUM_FEATURES))
-    y = (x - 0.5) @ generator.normal(size=NUM_FEATURES) + 0.5 * generator.normal(size=num_rows) > 0
-    columns = [f"c{index}" for index in range(NUM_FEATURES)]
+    x = generator.random((num_rows, num_features))
+    y = (x - 0.5) @ generator.normal(size=num_features) + 0.5 * generator.normal(size=num_rows) > 0
+    columns = [f"c{index}" for index in range(num_features)]
     table, schema = folder / "table.csv", folder / "schema.json"
     header = ",".join([*columns, "y"])
     np.savetxt(table, np.column_stack([x.round(6), y]), delimiter=",", fmt="%g", header=header, comments="")
     Schema(dict.fromkeys(columns, Number(0, 1)), Target("y", classes=(0, 1))).write(schema)
-    apply = ["apply", "--data", str(table), "--schema", str(schema), "--epsilon", "0.1", "--delta", "1e-6"]
+    return ["--data", str(table), "--schema", str(schema)]
+
+
+def commands(folder: Path, num_rows: int) -> Commands:
+    """Commands on a random table, which is written here."""
+    apply = ["apply", *write_table(folder, num_rows, NUM_FEATURES), "--epsilon", "0.1", "--delta", "1e-6"]
     words = {
         "l2p --help": ["--help"],
         "l2p apply --dry-run": [*apply, "--dry-run", "--out", str(folder / "plan{turn}")],
