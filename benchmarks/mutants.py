@@ -46,7 +46,7 @@ PLACES = {
     ],
     "l2p/privacy/accountants/*.py": ["tests/privacy", "l2p/privacy"],
     "l2p/privacy/cost/sampling.py": ["tests/run", "tests/privacy", "l2p/privacy"],
-    "l2p/protectors/*.py": ["tests/protectors", "tests/checkpoints", "l2p/protectors"],
+    "l2p/protectors/**/*.py": ["tests/protectors", "tests/checkpoints", "l2p/protectors"],
 }
 #: A mutant for so many lines of a file, and at least one; the file of samplers has four of them.
 LINES_PER_MUTANT = {"sampling.py": 50}
