@@ -83,6 +83,14 @@ def test_the_text_fits_its_width():
     assert all(len(line) <= 100 for line in card(composition=LEDGER, **SIMULATION).to_text().splitlines())
 
 
+def test_a_card_prints_no_command_for_a_terminal():
+    named = card(protector={"name": "mine\x1b[2J\u202e", "sha256": "0" * 64, "sources": None, "range": None})
+    text = named.to_text()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "mine\\x1b[2J\\u202e" in text
+
+
 @pytest.mark.parametrize("form", [Card.to_text, html.render])
 def test_both_forms_name_table_and_target_first_and_every_source_once(form):
     sources = [f"set_{number:02}" for number in range(50)]
