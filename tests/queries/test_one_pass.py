@@ -234,7 +234,7 @@ def test_it_stays_in_its_ball():
 @pytest.mark.slow
 def test_noise_of_least_squares_is_for_rows_as_long_as_public_ones():
     """Noise for the longest row in [0, 1]^d would be 70 times as much on 123 features of rows of length 1."""
-    pnsgd = HAND_DESIGNED["pnsgd"](Budget(1.0, 1e-6), "square", 100)
+    pnsgd = HAND_DESIGNED["pnsgd"](Budget(1.0, 1e-6), Square(), 100)
     setup = Setup.create(Square(), Adjacency.REPLACE_ONE, Filter("gdp", Budget(1.0, 1e-6)).price_list(), 100)
     ends = []
     for features in (2, 50):
