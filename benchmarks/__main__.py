@@ -38,26 +38,26 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, help="how often each contender is timed; 9 are the default, 3 if quick")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the measurements in this file")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page from this file, and run nothing")
-    given = parser.parse_args(words)
-    if given.page is not None:
+    options = parser.parse_args(words)
+    if options.page is not None:
         from benchmarks.speed import report
 
-        report.write_page(given.page)
+        report.write_page(options.page)
         return
     core = bind()
     from benchmarks.speed import report
 
-    rounds = given.rounds or (3 if given.quick else 9)
-    about = report.about(core, given.quick, rounds)
+    rounds = options.rounds or (3 if options.quick else 9)
+    about = report.about(core, options.quick, rounds)
     print(f"{about['machine']}; {about['versions']}", flush=True)
-    for name in given.only:
+    for name in options.only:
         part = importlib.import_module(f"benchmarks.speed.{name}")
         tables = []
-        for table in part.tables(given.quick, rounds):
+        for table in part.tables(options.quick, rounds):
             print(f"\n{report.markdown(table)}", flush=True)
             tables.append(table)
-            if given.json is not None:
-                report.keep(given.json, name, about, tables)
+            if options.json is not None:
+                report.keep(options.json, name, about, tables)
 
 
 def bind() -> int:

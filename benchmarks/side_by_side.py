@@ -171,20 +171,20 @@ def run_all(out: Path, jobs: int, names: Sequence[str]) -> None:
         if program.grid and "failed" not in installs[name]
     }
 
-    def one(seed: int, name: str, form: str, epsilon: str) -> dict[str, Any]:
+    def scored(seed: int, name: str, form: str, epsilon: str) -> dict[str, Any]:
         about = {"library": name, "form": form, "epsilon": float(epsilon), "seed": seed, "install": installs[name]}
         if "failed" in about["install"]:
             return about
         chosen = [settings[name, epsilon] if form == "tuned" else {}]
-        found = kept(
+        lines = kept(
             out / "scores" / f"{name}-{form}-{epsilon}-{seed}.jsonl", lambda: run(name, epsilon, seed, chosen, out)
         )
-        return about | found[0]
+        return about | lines[0]
 
     forms = [
         (name, form) for name, p in programs.items() for form in ("default", "tuned") if form == "default" or p.grid
     ]
-    asked = [
+    wanted = [
         (seed, *form, epsilon)
         for seed in SEEDS
         for form in forms
@@ -193,20 +193,20 @@ def run_all(out: Path, jobs: int, names: Sequence[str]) -> None:
     ]
     others = [run for run in map(json.loads, RUNS.read_text().splitlines()) if run["library"] not in programs]
     with ThreadPoolExecutor(jobs) as pool:
-        found = [*others, *pool.map(lambda each: one(*each), asked)]
+        runs = [*others, *pool.map(lambda each: scored(*each), wanted)]
     order = list(PROGRAMS)
-    found.sort(key=lambda run: (run["seed"], order.index(run["library"])))
-    RUNS.write_text("".join(json.dumps(run) + "\n" for run in found))
+    runs.sort(key=lambda run: (run["seed"], order.index(run["library"])))
+    RUNS.write_text("".join(json.dumps(run) + "\n" for run in runs))
 
 
 def kept(path: Path, made: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The JSON lines in `path`; made, and written unless they failed, if there is no such file."""
     if not path.exists():
-        found = made()
-        if "failed" in found[0]:
-            return found
+        lines = made()
+        if "failed" in lines[0]:
+            return lines
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(each) + "\n" for each in found))
+        path.write_text("".join(json.dumps(each) + "\n" for each in lines))
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -115,8 +115,8 @@ BAD_TABLES = {
 @pytest.mark.parametrize("name", BAD_TABLES)
 def test_an_estimator_quotes_no_cell_of_a_table_that_is_refused(name):
     estimators = pytest.importorskip("l2p.estimators", reason="scikit-learn is not installed")
-    asked = estimators.PrivateClassifier(epsilon=1.0, delta=1e-6, bounds=(0, 1), protector="noisygd")
-    error, text = observed(lambda: asked.fit(*BAD_TABLES[name]()))
+    estimator = estimators.PrivateClassifier(epsilon=1.0, delta=1e-6, bounds=(0, 1), protector="noisygd")
+    error, text = observed(lambda: estimator.fit(*BAD_TABLES[name]()))
     assert isinstance(error, ValueError), text
     assert set(leaks(text)) <= {"the count"}  # public: estimators protect rows under zero_out
 
@@ -151,12 +151,12 @@ def test_nothing_tells_of_a_single_cell_beyond_floats(on_invalid):
     """NumPy warns where a number overflows, and where it drops an imaginary part."""
     schema = Schema({"age": Number(0, 1)}, Target("y", classes=(0, 1)))
     long = np.array([0.5, np.longdouble("1e4000")], np.longdouble)
-    found, text = observed(lambda: read_rows({"age": long, "y": [0, 1]}, Encoding(schema), on_invalid))
-    assert isinstance(found, InputError) if on_invalid == "refuse" else found.mask.tolist() == [1.0, 0.0]
+    outcome, text = observed(lambda: read_rows({"age": long, "y": [0, 1]}, Encoding(schema), on_invalid))
+    assert isinstance(outcome, InputError) if on_invalid == "refuse" else outcome.mask.tolist() == [1.0, 0.0]
     assert "overflow" not in text
     mixed = np.array([0.5, np.complex128(NUMBER + 1j)], object)
-    found, text = observed(lambda: read_rows({"age": mixed, "y": [0, 1]}, Encoding(schema), on_invalid))
-    assert isinstance(found, InputError), text
+    outcome, text = observed(lambda: read_rows({"age": mixed, "y": [0, 1]}, Encoding(schema), on_invalid))
+    assert isinstance(outcome, InputError), text
     assert leaks(text) == []
 
 
@@ -165,8 +165,8 @@ def test_nothing_tells_of_a_single_cell_beyond_floats(on_invalid):
 )
 def test_a_table_made_in_python_is_not_quoted(values):
     schema = Schema({"age": Number(0, 1), "readmit": Number(0, 1)}, Target("y", classes=(0, 1)))
-    found, text = observed(lambda: Predictor(Logistic(), jnp.zeros(3), schema).predict(values))
-    assert isinstance(found, (InputError, RowsError)) if values.ndim == 1 else set(found) == {None}
+    outcome, text = observed(lambda: Predictor(Logistic(), jnp.zeros(3), schema).predict(values))
+    assert isinstance(outcome, (InputError, RowsError)) if values.ndim == 1 else set(outcome) == {None}
     assert leaks(text) == []
 
 
@@ -182,14 +182,14 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_under_add_remove_count_nothing(name):
     changes, phrase = REFUSED[name]
-    given = {"data": Rows(**arrays()), "protector": "noisygd", "budget": BUDGET} | changes
-    data, protector, budget = given.pop("data"), given.pop("protector"), given.pop("budget")
-    error, text = observed(lambda: api.private_train(data, protector, budget, **given))
+    arguments = {"data": Rows(**arrays()), "protector": "noisygd", "budget": BUDGET} | changes
+    data, protector, budget = arguments.pop("data"), arguments.pop("protector"), arguments.pop("budget")
+    error, text = observed(lambda: api.private_train(data, protector, budget, **arguments))
     assert isinstance(error, InputError)
     assert re.search(phrase, str(error))
     assert leaks(text) == []
     if name != "weights" and protector != "objpert":
-        error, text = observed(lambda: private_tuning(data, [protector], budget, **given))
+        error, text = observed(lambda: private_tuning(data, [protector], budget, **arguments))
         assert isinstance(error, InputError)
         assert leaks(text) == []
 

@@ -117,12 +117,12 @@ def test_what_is_measured_again_replaces_its_part_and_leaves_the_others(tmp_path
     path, table = tmp_path / "results.jsonl", Table("work", "s", "a", {"a": [0.123456]})
     for part, day in (("steps", "Monday"), ("start", "Monday"), ("steps", "Tuesday")):
         report.keep(path, part, {"machine": day}, [table, table])
-    kept = report.read(path)
-    assert {part: (about["machine"], len(tables)) for part, (about, tables) in kept.items()} == {
+    parts = report.read(path)
+    assert {part: (about["machine"], len(tables)) for part, (about, tables) in parts.items()} == {
         "steps": ("Tuesday", 2),
         "start": ("Monday", 2),
     }
-    assert kept["steps"][1][0].values == {"a": [0.1235]}
+    assert parts["steps"][1][0].values == {"a": [0.1235]}
 
 
 def test_the_committed_measurements_make_the_committed_page():

@@ -208,11 +208,11 @@ def protectors(work: Work) -> dict[str, Prepare]:
     """Whole runs of protectors as they are shipped, per step."""
 
     def prepare(name: str) -> Contender:
-        found = resolve(name, USUAL, work.model)
-        setup = Setup.create(work.learner, USUAL.adjacency, found.filter(USUAL).price_list(), work.num_rows)
-        arguments = found.protector, work.start(), rows_of(work), setup, jax.random.key(0)
+        named = resolve(name, USUAL, work.model)
+        setup = Setup.create(work.learner, USUAL.adjacency, named.filter(USUAL).price_list(), work.num_rows)
+        arguments = named.protector, work.start(), rows_of(work), setup, jax.random.key(0)
         compiled = jax.jit(lambda *arguments: run(*arguments)[0])
-        return Contender(lambda: compiled(*arguments).block_until_ready(), found.protector.num_steps)
+        return Contender(lambda: compiled(*arguments).block_until_ready(), named.protector.num_steps)
 
     return {PLAIN: timed(plain_steps, work)} | {name: lambda name=name: prepare(name) for name in PROTECTORS}
 

@@ -73,9 +73,9 @@ def l2p_unroll(work: Work) -> Callable[[], np.ndarray]:
         return jax.grad(final_loss)(floats)
 
     def descend() -> np.ndarray:
-        found = jax.block_until_ready(gradient(floats, rows, keys))
-        rates = found.projector.hyperparameters
-        leaves = rates["learning_rate"], found.scheduler.log_clip_norm, rates["momentum"]
+        slopes = jax.block_until_ready(gradient(floats, rows, keys))
+        rates = slopes.projector.hyperparameters
+        leaves = rates["learning_rate"], slopes.scheduler.log_clip_norm, rates["momentum"]
         return np.concatenate([np.ravel(leaf)[:1] for leaf in leaves])
 
     return descend

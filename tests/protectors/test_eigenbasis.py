@@ -250,8 +250,8 @@ def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
     np.testing.assert_array_equal(plain.basis.forward, np.eye(D))
     np.testing.assert_array_equal(strength, 0.0)
     always, _, dear = buy(1.0, basis(1.0))
-    bought, _, same = buy(1.0, content)
-    np.testing.assert_array_equal(bought.basis.forward, always.basis.forward)
+    turned, _, same = buy(1.0, content)
+    np.testing.assert_array_equal(turned.basis.forward, always.basis.forward)
     assert float(same.spent) == float(dear.spent) > 1e4 * float(cheap.spent) > 0.0
 
 

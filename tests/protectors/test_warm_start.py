@@ -79,8 +79,8 @@ def test_what_buys_statistics_first_starts_at_the_same_point_in_its_own_coordina
     assert [record.query for record in records][:1] == ["feature_mean"]
     np.testing.assert_allclose(params, plain, rtol=1e-3, atol=1e-3)
     # Private rows move no start: it is read off public ones alone.
-    bought, _ = begun(WarmStart(noisygd(Problem(BUDGET))), model, table(300, 7))
-    np.testing.assert_array_equal(bought, plain)
+    on_other_rows, _ = begun(WarmStart(noisygd(Problem(BUDGET))), model, table(300, 7))
+    np.testing.assert_array_equal(on_other_rows, plain)
 
 
 @pytest.mark.slow
