@@ -20,12 +20,13 @@ class Rows(struct.Struct):
     """A block of rows.
 
     Attributes:
-      x: f32[n, d], features scaled to [0, 1] by declared bounds; or `ByFeature`, which stands in for an
-        array, where they are read many times.
+      x: f32[n, d], features scaled to [0, 1] by declared bounds; a `ByFeature` stands in for the array where they are
+        read many times.
       y: f32[n], targets: classes 0 to K - 1, or values scaled to [0, 1] by declared bounds.
       mask: f32[n], 1 for a row, 0 for a null row (padding, or an invalid row counted as null). Simulations on
         public rows may use other weights: a weight of w stands for w copies of the row.
-      squares: f32[n], the squared norms of rows that have been mapped, or None.
+      squares: f32[n], the squared norms of the rows as they are read, through a map if there is one; None where they
+        are not known yet.
     """
 
     x: jax.Array
@@ -34,8 +35,7 @@ class Rows(struct.Struct):
     squares: jax.Array | None = None
 
     def squared_norms(self, features: FeatureMap) -> jax.Array:
-        """Squared norms f32[n] of rows read through a map. Where `squares` are known, rows were mapped before, and the
-        map is the identity (`FeatureMap.remaining_map`)."""
+        """Squared norms f32[n] of rows read through a map: `squares`, where they are known."""
         return features.squared_norms(self.x) if self.squares is None else self.squares
 
     def for_full_passes(self) -> "Rows":
