@@ -3,7 +3,7 @@
     pip install cosmic-ray
     python benchmarks/mutants.py --out benchmarks/mutants.jsonl
 
-Cosmic Ray makes the mutants (an operator, a number or a condition changed); a fixed seed draws some of each file. Each
+Cosmic Ray makes the mutants (an operator, a number or a condition changed); a fixed seed draws some of each place. Each
 is planted in a copy of the checkout and run against the fast tests of its part of the code; those that pass are then
 run against the slow ones. Both stop at the first failure. A line of the output is one verdict: the mutant's file, its
 changed line, what killed it ("fast", "slow" or nothing), the first test that failed, and the sets that it was run
@@ -35,8 +35,8 @@ OPERATORS = [
     *("ReplaceUnaryOperator_Delete_USub", "ReplaceUnaryOperator_Delete_Not", "ReplaceAndWithOr", "ReplaceOrWithAnd"),
     *("ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "AddNot", "NumberReplacer"),
 ]
-#: Files to mutate, and the tests of that part of the code. A mutant that they miss may fail others, of the commands or
-#: of comparisons: they take too long to run for every one.
+#: Places with files to mutate, and the tests of that part of the code. A mutant that they miss may fail others, of the
+#: commands or of comparisons: they take too long to run for every one.
 PLACES = {
     "l2p/queries/*.py": [
         "tests/privacy/test_unit_prices.py",
@@ -48,30 +48,36 @@ PLACES = {
     "l2p/privacy/cost/sampling.py": ["tests/run", "tests/privacy", "l2p/privacy"],
     "l2p/protectors/**/*.py": ["tests/protectors", "tests/checkpoints", "l2p/protectors"],
 }
-#: A mutant for so many lines of a file, and at least one; the file of samplers has four of them.
-LINES_PER_MUTANT = {"sampling.py": 50}
-DEFAULT_LINES_PER_MUTANT = 130
+#: A mutant for so many lines of a place. Some fifty in all take an afternoon on one core.
+LINES_PER_MUTANT = {"l2p/privacy/cost/sampling.py": 50}
+DEFAULT_LINES_PER_MUTANT = 230
 #: A mutant may run forever; that counts as killed.
 MAX_SECONDS = {"fast": 900, "slow": 2400}
 
 
-def mutants(path: Path) -> list[tuple[str, str]]:
-    """Some of a file's mutants: (changed line, whole new source)."""
-    source, mutated = path.read_text(), []
-    nodes = list(ast_nodes(get_ast(source)))
+def mutants(place: str) -> list[tuple[Path, str, str]]:
+    """Some mutants of the files of a place: (file, changed line, whole new source)."""
+    sources = {path: path.read_text() for path in sorted(ROOT.glob(place))}
     positions = [
-        (operator, occurrence)
+        (path, operator, occurrence)
+        for path, source in sources.items()
         for operator in OPERATORS
-        for occurrence in range(sum(len(list(operator_of(operator).mutation_positions(node))) for node in nodes))
+        for occurrence in range(num_positions(operator, source))
     ]
-    draw = random.Random(f"mutants of {path.relative_to(ROOT)}")
-    wanted = max(1, round(len(source.splitlines()) / LINES_PER_MUTANT.get(path.name, DEFAULT_LINES_PER_MUTANT)))
-    for operator, occurrence in draw.sample(positions, min(wanted, len(positions))):
-        changed = mutate_code(source, operator_of(operator), occurrence)
-        lines = difflib.ndiff(source.splitlines(), changed.splitlines())
+    num_lines = sum(len(source.splitlines()) for source in sources.values())
+    wanted = round(num_lines / LINES_PER_MUTANT.get(place, DEFAULT_LINES_PER_MUTANT))
+    mutated = []
+    for path, operator, occurrence in random.Random(f"mutants of {place}").sample(positions, wanted):
+        changed = mutate_code(sources[path], operator_of(operator), occurrence)
+        lines = difflib.ndiff(sources[path].splitlines(), changed.splitlines())
         change = " => ".join(line[2:].strip() for line in lines if line.startswith(("- ", "+ ")))
-        mutated.append((change, changed))
+        mutated.append((path, change, changed))
     return mutated
+
+
+def num_positions(operator: str, source: str) -> int:
+    """The number of places in a source that an operator can change."""
+    return sum(len(list(operator_of(operator).mutation_positions(node))) for node in ast_nodes(get_ast(source)))
 
 
 def operator_of(operator: str) -> Operator:
@@ -84,15 +90,15 @@ def methods_of(source: str) -> str:
     return " or ".join(re.findall(r"^@hand_designed\b.*\ndef (\w+)", source, re.MULTILINE))
 
 
-def first_failure(copy: Path, kind: str, source: str, places: list[str]) -> str | None:
-    """The first test of the fast or slow set that fails in `places`; nothing where all pass.
+def first_failure(copy: Path, kind: str, source: str, tests: list[str]) -> str | None:
+    """The first test of the fast or slow set that fails among `tests`; nothing where all pass.
 
     Slow cases that name another method than a file's own never run the file, and are left out.
     """
     only = ["-m", "slow"] if kind == "slow" else []
     if kind == "slow" and (methods := methods_of(source)):
         only += ["-k", methods]
-    command = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "--no-header", *only, *places]
+    command = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "--no-header", *only, *tests]
     try:
         outcome = subprocess.run(
             command, cwd=copy, capture_output=True, text=True, timeout=MAX_SECONDS[kind], check=False
@@ -105,7 +111,7 @@ def first_failure(copy: Path, kind: str, source: str, places: list[str]) -> str 
     return failed[0].split(" - ")[0] if failed else f"exit {outcome.returncode}"
 
 
-def killer(kind: str, path: str, source: str, places: list[str]) -> str | None:
+def killer(kind: str, path: str, source: str, tests: list[str]) -> str | None:
     """The first test of a set that notices a mutant; nothing where none does."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "l2p-mutant")
@@ -115,7 +121,7 @@ def killer(kind: str, path: str, source: str, places: list[str]) -> str | None:
         own = [
             str(test_path.relative_to(ROOT)) for test_path in sorted(ROOT.glob(f"tests/**/test_{Path(path).stem}.py"))
         ]
-        return first_failure(copy, kind, source, [*own, *places])
+        return first_failure(copy, kind, source, [*own, *tests])
 
 
 def main() -> None:
@@ -130,21 +136,16 @@ def main() -> None:
     out = arguments.out
     earlier = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     verdicts = {(verdict["file"], verdict["change"]): verdict for verdict in earlier}
-    jobs = [
-        (path, change, source, places)
-        for pattern, places in PLACES.items()
-        for path in sorted(ROOT.glob(pattern))
-        for change, source in mutants(path)
-    ]
+    jobs = [(path, change, source, tests) for place, tests in PLACES.items() for path, change, source in mutants(place)]
     if arguments.list:
         print("\n".join(f"{path.relative_to(ROOT)}: {change}" for path, change, *_ in jobs))
     for kind in () if arguments.list else ("fast", "slow"):
-        for path, change, source, places in jobs[part - 1 :: parts]:
+        for path, change, source, tests in jobs[part - 1 :: parts]:
             file = str(path.relative_to(ROOT))
             before = verdicts.get((file, change), {"killed_by": None, "run": []})
             if before["killed_by"] or kind in before["run"]:
                 continue
-            test = killer(kind, file, source, places)
+            test = killer(kind, file, source, tests)
             verdict = {"file": file, "change": change, "killed_by": kind if test else None, "test": test}
             verdicts[file, change] = verdict | {"run": [*before["run"], kind]}
             with out.open("a") as lines:
