@@ -99,7 +99,7 @@ def test_an_uneven_table_is_promised_little():
     assert median < 0.8
 
 
-def test_what_runs_in_its_place_and_what_is_made_from_it_are_foretold_alike_and_others_are_not():
+def test_universal_and_its_control_are_foretold_alike_and_others_are_not():
     by_name = forecasts(30_000, 50, BUDGET)
     assert by_name["universal"].share == by_name["control-universal"].share
     assert {name for name, forecast in by_name.items() if forecast.share is not None} == {
