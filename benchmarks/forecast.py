@@ -61,6 +61,12 @@ LEFT_OUT = ("mnist:3,5", "quadratic")
 LEAST = 0.02
 #: The quantiles of a range, and the distance in log(mu N) within which runs count towards them.
 LEVELS, WIDTH = (0.1, 0.5, 0.9), 0.4
+#: The share of runs on a table that it was not made from which a range is to hold.
+INSIDE = 0.8
+#: Tables that it takes to say how far outside their ranges runs lie; where fewer are near, those farther away count.
+LEAST_TABLES = 9
+#: Of log(mu N), in each of which ranges have to hold.
+BANDS = ((0, 3), (3, 5), (5, 7), (7, 12))
 KNOTS = tuple(np.arange(1.0, 11.0, 0.5))
 
 
@@ -183,29 +189,76 @@ def measured() -> list[Runs]:
 
 def calibrated(runs: Sequence[Runs]) -> Curve:
     """The curve of these runs, in which every table counts alike: costs of classes by least absolute deviations from a
-    logistic curve, then quantiles of the shares around every knot, made to rise."""
+    logistic curve; quantiles of the shares around every knot, made to rise; and their ends, moved apart by what it
+    takes to hold the runs on tables that they were not made from."""
+    many, uneven = _costs(runs)
     signals, weights, shares = _columns(runs)
+    names = np.repeat([set_of(cell) for cell in runs], [len(cell.shares) for cell in runs])
+    costs = [Curve(many, uneven, (), (), (), ()).cost(cell.table.classes, cell.table.majority) for cell in runs]
+    z = signals - np.repeat(costs, [len(cell.shares) for cell in runs])
+    low, median, high = _quantiles(z, weights, shares)
+    wider = _widening(z, weights, shares, names)
+    # Rising lines that are nowhere nearer to each other than these.
+    low = np.minimum.accumulate((low - wider)[::-1])[::-1]
+    high = np.minimum(np.maximum.accumulate(high + wider), 1.0)
+    lines = (tuple(np.round(line, 3).tolist()) for line in (low, median, high))
+    return Curve(many, uneven, KNOTS, *lines)
+
+
+def _costs(runs: Sequence[Runs]) -> tuple[float, float]:
+    """How much of log(mu N) many classes cost, and uneven ones."""
+    _, weights, _ = _columns(runs)
     units = Curve(1.0, 0.0, (), (), (), ()), Curve(0.0, 1.0, (), (), (), ())
     many, uneven = (np.array([unit.cost(cell.table.classes, cell.table.majority) for cell in runs]) for unit in units)
-    middles = np.array([np.median(cell.shares) for cell in runs])
+    middles, signals = np.array([np.median(cell.shares) for cell in runs]), np.array([cell.signal for cell in runs])
     each = np.array([weights[group].sum() for group in _groups(runs)])
 
     def misfit(params: np.ndarray) -> float:
-        z = np.array([cell.signal for cell in runs]) - np.abs(params[0]) * many - np.abs(params[1]) * uneven
+        z = signals - np.abs(params[0]) * many - np.abs(params[1]) * uneven
         return float(each @ np.abs(middles - 1 / (1 + np.exp(-params[3] * (z - params[2])))))
 
     starts = ([0.5, 0.5, 3.5, 1.5], [1.0, 1.0, 4.0, 1.0])
     fits = [minimize(misfit, start, method="Nelder-Mead", options={"maxiter": 4000}) for start in starts]
     costs = np.abs(min(fits, key=lambda fit: fit.fun).x[:2])
-    z = signals - np.repeat(costs[0] * many + costs[1] * uneven, [len(cell.shares) for cell in runs])
-    order = np.argsort(shares)
-    lines = []
+    return round(float(costs[0]), 3), round(float(costs[1]), 3)
+
+
+def _quantiles(z: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Rising lines f64[3, knots]: `LEVELS` of the shares f64[m] around each knot."""
+    order, lines = np.argsort(shares), []
     for knot in KNOTS:
-        near = (weights * np.exp(-0.5 * ((z - knot) / WIDTH) ** 2))[order]
+        near = (weights * _nearness(z, knot))[order]
         ranks = (np.cumsum(near) - near / 2) / near.sum()
         lines.append(np.interp(LEVELS, ranks, shares[order]))
-    low, median, high = (tuple(np.round(np.maximum.accumulate(line), 3).tolist()) for line in zip(*lines, strict=True))
-    return Curve(round(float(costs[0]), 3), round(float(costs[1]), 3), KNOTS, low, median, high)
+    return np.maximum.accumulate(np.array(lines)).T
+
+
+def _widening(z: np.ndarray, weights: np.ndarray, shares: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """By how much both ends move apart at each knot, f64[knots], so that they hold `INSIDE` of the runs on tables that
+    they were not made from, and a standard error over tables more: each table's runs are held against quantiles of the
+    others (as in conformal prediction; Romano et al. 2019)."""
+    outside, tables = np.zeros(len(z)), np.unique(names)
+    for name in tables:
+        own = names == name
+        low, _, high = _quantiles(z[~own], weights[~own], shares[~own])
+        below, above = (np.interp(z[own], KNOTS, line) - shares[own] for line in (low, high))
+        outside[own] = np.maximum(below, -above)
+    order, wider, is_of = np.argsort(outside), [], names == tables[:, None]
+    for knot in KNOTS:
+        for width in WIDTH * np.arange(1, 20):
+            near = weights * _nearness(z, knot, width)
+            of_tables = is_of @ near
+            effective = of_tables.sum() ** 2 / (of_tables**2).sum()
+            if effective >= LEAST_TABLES:
+                break
+        share = INSIDE + (INSIDE * (1 - INSIDE) / effective) ** 0.5
+        place = np.argmax(np.cumsum(near[order]) >= share * near.sum())
+        wider.append(max(0.0, outside[order][place]))
+    return np.array(wider)
+
+
+def _nearness(z: np.ndarray, knot: float, width: float = WIDTH) -> np.ndarray:
+    return np.exp(-0.5 * ((z - knot) / width) ** 2)
 
 
 def inside(curve: Curve, runs: Runs, states_majority: bool = True) -> tuple[np.ndarray, float]:
@@ -245,8 +298,7 @@ def report(judged: Sequence[tuple[Runs, float, float]], title: str) -> None:
     parts["commonest class above .6 (two classes)"] = lambda cell: cell.table.classes == 2 and cell.table.majority > 0.6
     parts["commonest class above .85"] = lambda cell: (cell.table.majority or 0) > 0.85
     parts["up to 1,000 rows"] = lambda cell: cell.table.rows <= 1000
-    bands = ((0, 3), (3, 5), (5, 7), (7, 12))
-    parts |= {f"log(mu N) {a} to {b}": lambda cell, a=a, b=b: a <= cell.signal < b for a, b in bands}
+    parts |= {f"log(mu N) {a} to {b}": lambda cell, a=a, b=b: a <= cell.signal < b for a, b in BANDS}
     print(f"\n| {title} | tables | inside | mean width |\n|---|---|---|---|")
     for name, belongs in parts.items():
         if some := [judgement for judgement in judged if belongs(judgement[0])]:

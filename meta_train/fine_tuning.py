@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from l2p.base.errors import InputError
+from l2p.checkpoints.control import constants_checkpoint
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.checkpoints.folds import is_fold
 from l2p.tables.reading import Format
@@ -103,7 +104,8 @@ def _within(config: OwnTables, watch: Watch) -> MetaConfig:
     networks = planning.has_networks(list(first.values()), minutes, watch.slowness, constants is not None)
     if not networks and constants is not None:
         watch.say(
-            f"{minutes:g} minutes do for constants alone, without networks: {constants.start.warm_start} is the start"
+            f"{minutes:g} minutes do for constants alone, without networks: those of "
+            f"{constants_checkpoint(constants.start.warm_start).card['name']} are the start"
         )
         return constants.but(steps=planning.steps_for(minutes))
     return config.but(steps=planning.steps_for(minutes))

@@ -18,8 +18,8 @@ from l2p.base.errors import InputError
 #: that few programs serve many tables, and later ones find them compiled. Of wider tables tasks have some columns.
 WIDTHS = (1, 2, 4, 6, 12, 24, 48, 64, 100, 150, 256, 400, 784)
 #: Seconds to read tables, load the start and write the result; to compile what a size of tasks needs with networks, and
-#: with constants alone; and how much more for every column.
-BEGIN, COMPILE, COMPILE_CONSTANTS, PER_COLUMN = 8.0, 42.0, 14.0, 0.1
+#: with constants alone, which are judged beside networks; and how much more for every column.
+BEGIN, COMPILE, COMPILE_CONSTANTS, PER_COLUMN = 8.0, 42.0, 24.0, 0.1
 #: Seconds that a meta-test compiles for each size.
 META_TEST = 16.0
 #: The share of the time in which everything that must be compiled is, and in which more sizes may be; the rest is for

@@ -1,10 +1,11 @@
 """Every command and Python block of README.md, docs/*.md and benchmarks/pages/*.md, run as written, in the order of its
-page, on small files; and where their links lead.
+page, on small files; and where their links lead. `pytest -n0 -m "" -v tests/test_docs.py` says how much time each took.
 
 A block that is not run says why in a comment before it, `<!-- not run: REASON -->`; a comment in the first lines of a
 page, `<!-- no block is run: REASON -->`, says so for all of them. Their `l2p` command lines are parsed all the same.
 """
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+import meta_train
 from l2p.commands import cli
+from meta_train import fine_tuning, planning
+from meta_train.recipes import own
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/pages/*.md")])]
@@ -22,6 +26,8 @@ _WHOLE = re.compile(r"<!-- no block is run: ([^\n]+?) -->")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.S)
 _ASSIGNMENT = re.compile(r"[A-Z_0-9]+=\S*")
+#: Of blocks that are run.
+LANGUAGES = ("bash", "python")
 
 
 class Block(NamedTuple):
@@ -71,7 +77,7 @@ ALL = [block for page in PAGES for block in blocks_of(page)]
 def test_commands_and_python_are_fenced_as_what_they_are():
     assert len(ALL) > 30
     for block in ALL:
-        if block.language not in ("bash", "python"):
+        if block.language not in LANGUAGES:
             assert not re.search(r"^(l2p|python|pip) |^(import|from) \w+", block.text, re.M), block.place
 
 
@@ -134,6 +140,8 @@ def write_files(blocks):
             "public_sample.csv": 300,
             "volunteers.csv": 300,
             "new.csv": 20,
+            "a.csv": 300,
+            "b.csv": 300,
         }.items()
     ):
         Path(name).write_text("\n".join([HEADER, *lines(count, seed)]) + "\n")
@@ -141,39 +149,77 @@ def write_files(blocks):
         text = Path(english).read_text().replace(",", ";").replace(".", ",").replace("eyes", "Ohr für Ohr")
         Path(name).write_text(text, encoding="cp1252")
     patients, new = (pandas.read_csv(name, dtype=str) for name in ("patients.csv", "new.csv"))
-    if not any("l2p schema" in block.text for block in blocks):
+    if not any(f"--out {SCHEMA}" in block.text for block in blocks):
         assert (
             cli.main(["schema", "patients.csv", "--target", "readmitted", "--from", "public.csv", "--out", SCHEMA]) == 0
         )
     Path("ward").mkdir()
     for part in range(2):
         patients[part::2].to_parquet(f"ward/{part}.parquet")
-    return {"patients": patients, "new_patients": new.drop(columns="readmitted")}
+    return {"patients": patients, "new_patients": new.drop(columns="readmitted"), "meta_train": meta_train}
 
 
-def run(page, folder, monkeypatch, capsys):
-    """Run the blocks of a page in an empty folder; a block's failure names its place."""
+def runnable(page):
+    return [block for block in blocks_of(page) if block.reason is None]
+
+
+def cpu_seconds():
+    """Of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
+@pytest.fixture
+def timed(request, capsys):
+    """A list of what was run, `[(block, CPU seconds)]`, which ends as a table where pytest is verbose."""
+    blocks = []
+    yield blocks
+    if request.config.getoption("verbose") > 0:
+        with capsys.disabled():
+            print("\n| block | first line | CPU seconds |\n|---|---|---|")
+            for block, seconds in blocks:
+                print(f"| {block.place} | `{block.text.splitlines()[0]}` | {seconds:.1f} |")
+
+
+def run(blocks, folder, monkeypatch, capsys, timed):
+    """Run blocks in an empty folder, in their order; a block's failure names its place."""
     monkeypatch.chdir(folder)
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
-    blocks = [block for block in blocks_of(page) if block.reason is None]
     held = write_files(blocks)
     for block in blocks:
+        began = cpu_seconds()
         if block.language == "python":
-            exec(compile("\n" * int(block.place.split(":")[1]) + block.text, str(page), "exec"), held)
+            exec(compile("\n" * int(block.place.split(":")[1]) + block.text, block.place, "exec"), held)
         elif block.language == "bash":
             for words in commands_of(block):
                 assert words[0] == "l2p", f"{block.place}: {words}"
                 assert cli.main(words[1:]) == 0, f"{block.place}: {' '.join(words)}\n{capsys.readouterr().err}"
+        if block.language in LANGUAGES:
+            timed.append((block, cpu_seconds() - began))
 
 
-def test_readme_runs_as_it_is_written(tmp_path, monkeypatch, capsys):
-    run(ROOT / "README.md", tmp_path, monkeypatch, capsys)
+def test_readme_runs_as_it_is_written(tmp_path, monkeypatch, capsys, timed):
+    run(runnable(ROOT / "README.md"), tmp_path, monkeypatch, capsys, timed)
 
 
-RUN = {block.place.split(":")[0] for block in ALL if block.reason is None and block.language in ("bash", "python")}
+RUN = {block.place.split(":")[0] for block in ALL if block.reason is None and block.language in LANGUAGES}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES[1:] if name_of(page) in RUN], ids=name_of)
-def test_a_page_runs_as_it_is_written(page, tmp_path, monkeypatch, capsys):
-    run(page, tmp_path, monkeypatch, capsys)
+def test_a_page_runs_as_it_is_written(page, tmp_path, monkeypatch, capsys, timed):
+    run(runnable(page), tmp_path, monkeypatch, capsys, timed)
+
+
+@pytest.mark.slow
+def test_ten_minutes_on_tables_of_ones_own_run_as_they_are_written_for_two_steps(tmp_path, monkeypatch, capsys, timed):
+    """Of the blocks that fine-tune, as written, the first trains, and the others go on with what it did."""
+    blocks = [block for block in reversed(ALL) if "tests take two steps" in (block.reason or "")]
+    assert [block.place.split(":")[0] for block in blocks] == ["docs/meta_training.md"] * 2 + ["README.md"]
+    blocks = [blocks[1], blocks[0], blocks[2]]  # the first makes the schemas
+    short = {"steps": 2, "rows": 64, "num_steps": 3, "eval_every": 1, "eval_tasks": 16, "gain_rounds": 1}
+    config_for = own.config_for
+    monkeypatch.setattr(own, "config_for", lambda *args: config_for(*args).but(**short))
+    monkeypatch.setattr(planning, "steps_for", lambda minutes: short["steps"])
+    monkeypatch.setattr(planning, "has_networks", lambda *args: False)  # whose steps take longest to compile
+    monkeypatch.setattr(fine_tuning, "OWN_TASKS", 2)
+    run(blocks, tmp_path, monkeypatch, capsys, timed)

@@ -62,6 +62,11 @@ SCHEMA: dict[str, Any] = _object(
             **{name: {"type": "object", "additionalProperties": _object(_GAINS)} for name in _PARTS},
         ),
     ),
+    #: Of a protector that was fine-tuned on users' own tables: these.
+    tables={
+        "type": "array",
+        "items": _object({"features": {"type": "integer"}, "kind": _TEXT, "columns_sha256": _TEXT}),
+    },
     meta_test=_META_TEST,
     #: Of what was trained for several models: by the plain name of one.
     meta_tests={"type": "object", "additionalProperties": _META_TEST},

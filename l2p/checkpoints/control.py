@@ -68,6 +68,13 @@ def control_of(card: Mapping[str, Any]) -> Control | None:
     return Control(name, control, _bands(edges, _is_idle(gains)), idle_for)
 
 
+def constants_checkpoint(name: str) -> Checkpoint:
+    """The control of a shipped protector; the protector itself if it has none."""
+    loaded = load(name)
+    control = control_of(loaded.card)
+    return loaded if control is None else control.checkpoint
+
+
 def _is_idle(gains: Mapping[str, Any]) -> np.ndarray:
     """bool[bands], where networks gained nothing on all fresh tasks together, or lost on those of one source.
 

@@ -191,7 +191,7 @@ def forecast(
     if control is not None and (warnings or control.is_level(signal, model)):
         warnings.append(f"Its control {control.name} would run instead: the same constants without the networks.")
     share = target = None
-    if _is_measured(name, None if control is None else control.name):
+    if _is_measured(name):
         curve = measured().curve
         share, target = curve.share(signal, classes, majority), curve.least_signal(BEATS, classes, majority)
     return Forecast(
@@ -209,10 +209,10 @@ def forecast(
     )
 
 
-def _is_measured(name: str, control: str | None) -> bool:
-    """True if a protector or its control is the measured one or the measured one's control."""
-    stand_in = control_of(checkpoint.load(MEASURED).card) if checkpoint.find(MEASURED) else None
-    return bool({name, control} & {MEASURED, None if stand_in is None else stand_in.name} - {None})
+def _is_measured(name: str) -> bool:
+    """True if a protector is the measured one or its control."""
+    control = control_of(checkpoint.load(MEASURED).card) if checkpoint.find(MEASURED) else None
+    return name == MEASURED or (control is not None and name == control.name)
 
 
 def _notes() -> Iterator[str]:

@@ -92,7 +92,10 @@ class Method:
             if config.get("num_steps") is not None:
                 protector = protector.replace(num_steps=config["num_steps"])
         named = describe(protector, name, self.model, chosen, tuple(card["sources"]))
-        return dataclasses.replace(named, sha256=loaded.sha256, range=range_of(card), control=self.control)
+        tables = tuple(card.get("tables", ()))
+        return dataclasses.replace(
+            named, sha256=loaded.sha256, range=range_of(card), control=self.control, own_tables=tables
+        )
 
 
 def look_up(name: str | MethodName, model: str | Model, aux: str | None = None, avoid: Sequence[str] = ()) -> Method:

@@ -1,7 +1,7 @@
 """A protector under the name that its user called it by, with its accountant, sources, range and control."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -35,6 +35,7 @@ class NamedProtector:
       range: {log_signal: [low, high], num_features: [low, high]} that it was made for; None if unlimited or unknown.
       control: the constants-only baseline that its networks extend, or the protector that it was fine-tuned from; None
         without one that ships.
+      own_tables: what its card says of the users' tables that it was fine-tuned on.
       hold_out: the checkpoint that stands for the protector of this name, since it was not made from the data that it
         will be scored on; None otherwise.
       build: makes it for a number of rows N; None where N changes nothing, or was given.
@@ -47,6 +48,7 @@ class NamedProtector:
     sha256: str | None = None
     range: dict[str, list[float]] | None = None
     control: Control | None = None
+    own_tables: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), repr=False)
     hold_out: HoldOut | None = None
     build: "Callable[[int], NamedProtector] | None" = dataclasses.field(default=None, repr=False, compare=False)
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from l2p.base.errors import InputError
 from l2p.checkpoints.control import CONTROL
 from l2p.checkpoints.named import NamedProtector, stand_in
+from l2p.checkpoints.other_tables import unlike
 from l2p.checkpoints.ranges import range_warnings
 from l2p.models import Model
 from l2p.oracle.setup import Setup
@@ -25,6 +26,7 @@ from l2p.privacy.events import Answered
 from l2p.privacy.units import check_unit
 from l2p.run.protector import Protector
 from l2p.run.run import run
+from l2p.tables.schema import Schema
 from l2p.task.rows import Rows
 
 #: Name and mechanism of a query.
@@ -41,8 +43,10 @@ def set_up(
     kind: str | None = None,
     rows_per_unit: int | None = None,
     share: float = 0.0,
+    schema: Schema | None = None,
 ) -> tuple[NamedProtector, Filter, Setup, list[str]]:
-    """The protector that runs, its filter, the public facts, and warnings about its range.
+    """The protector that runs, its filter, the public facts, and warnings about its range and, by the table's `schema`
+    if it has one, about the tables that it was fine-tuned on.
 
     Where units are protected, `rows_per_unit` of each count. A `share` of the budget is left out of the setup's, for
     purchases before the run under the same filter.
@@ -67,7 +71,8 @@ def set_up(
     level = named.control is not None and named.control.is_level(float(setup.log_signal), model.name)
     control = stand_in(named) if warnings or level else None
     if control is None:
-        return named, filter, setup, warnings
+        elsewhere = unlike(named.own_tables, named.name, num_features, setup.kind, schema)
+        return named, filter, setup, [*warnings, *elsewhere]
     has_networks = control.name.startswith(CONTROL)
     ran, filter, setup, later = set_up(
         control, budget, model, num_features, num_rows, public, kind, rows_per_unit, share

@@ -57,6 +57,7 @@ def print_plan(
                 kind=declared.kind,
                 rows_per_unit=None if unit is None else unit.max_rows,
                 share=share,
+                schema=declared.schema,
             )
             warnings += more
     steps = f"in at most {named.protector.num_steps} steps" + (" of each of several runs" if chooses else "")

@@ -90,7 +90,7 @@ def plan_run(
         )
 
     named, filter, setup, warnings = set_up(
-        named, budget, model, num_features, num_rows, task.public, kind, unit.max_rows if unit else None, share
+        named, budget, model, num_features, num_rows, task.public, kind, unit.max_rows if unit else None, share, schema
     )
     if weights is not None:
         setup = dataclasses.replace(setup, class_weights=class_weights.shares(weights))

@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 #: Begins the names of such sources: `table:NAME:CONTENT`.
@@ -45,6 +47,11 @@ def content_sha256(path: str | Path) -> str:
         for chunk in iter(lambda: file.read(2**20), b""):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def columns_sha256(features: Iterable[str], target: str) -> str:
+    """SHA-256 of the names of a table's target and of the columns to learn from, which may stand in any order."""
+    return hashlib.sha256(json.dumps([target, sorted(features)]).encode()).hexdigest()
 
 
 def source_of_file(path: str | Path) -> str:

@@ -11,13 +11,14 @@ import numpy as np
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import control_of
+from l2p.checkpoints.other_tables import ELSEWHERE
 from l2p.checkpoints.ranges import interval
 from l2p.checkpoints.signal import epsilon_for, log_signal
 from l2p.privacy.budget import Budget
 from l2p.privacy.rounded import rounded
 from l2p.run.protector import Protector
 from l2p.tables.own import is_own
-from meta_train.config import MetaConfig
+from meta_train.config import MetaConfig, OwnConstants
 from meta_train.tasks import own_tables
 
 #: Number of rows (for trainings without own tables) and delta for which bands of log(mu N) are shown as epsilons; and
@@ -35,8 +36,10 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
     try:
         chex.assert_trees_all_equal(trained.protector, start)
     except AssertionError:
-        pass
+        is_start = False
     else:
+        is_start = not isinstance(config, OwnConstants)  # which are judged by another protector than they begin with
+    if is_start:
         return [f"{before} was kept: no state of the training scored better on held-out tasks in any band."]
     control = control_of(trained.card)
     tables = [own_tables.find(source) for source in config.tasks.all_sources if is_own(source)]
@@ -66,7 +69,12 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
             lines.append(f"  for {model} {before} runs also in what begins at epsilon {', '.join(ends)}")
     lines.append(_made_for(trained.card))
     if control is not None and len(control.idle) == len(gains["mean"]):
-        lines.append(f"{before} is kept everywhere: gains are within two standard errors of none.")
+        return [*lines, f"{before} is kept everywhere: gains are within two standard errors of none."]
+    if tables:
+        lines.append(
+            f"gains are those on rows of these tables: {ELSEWHERE}, unless l2p compare shows otherwise on a "
+            "public table that was left out of --data."
+        )
     return lines
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.checkpoints.control import CONTROL
+from l2p.checkpoints.control import CONTROL, constants_checkpoint
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.models import find_model, plain_name
 from l2p.models.softmax import Softmax
@@ -71,16 +71,13 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> OwnTables:
 
 def constants_of(config: OwnTables) -> OwnConstants | None:
     """The config without networks, which trains the constants of the start's control; None where there are none."""
-    name = config.start.warm_start
-    if not name.startswith(CONTROL):
-        name = checkpoint.load(name).card.get("config", {}).get("warm_start") or ""
-    if not name.startswith(CONTROL) or checkpoint.find(name) is None:
+    card = constants_checkpoint(config.start.warm_start).card
+    if not card["name"].startswith(CONTROL):
         return None
-    protector = on_card(checkpoint.load(name).card).start.protector
+    protector = on_card(card).start.protector
     if protector == config.start.protector:
         return None
-    fields = {"protector": protector, "warm_start": name}
-    return OwnConstants.from_flat({**config.common(OwnConstants), **fields})
+    return OwnConstants.from_flat({**config.common(OwnConstants), "protector": protector})
 
 
 def _shipped(start: str) -> tuple[str, Plain | EveryModel]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.tables.kind import Kind
-from l2p.tables.own import MIN_OF_CLASS, content_sha256, is_own, name_of, own_source
+from l2p.tables.own import MIN_OF_CLASS, columns_sha256, content_sha256, is_own, name_of, own_source
 from l2p.tables.reading import Format
 from l2p.tables.schema import Encoding, Schema, read_rows
 
@@ -36,6 +36,7 @@ class OwnTable:
       num_classes: None for numbers.
       rows: how many the table has.
       left_out: rows that are invalid by the schema, or beyond `MAX_CELLS`.
+      columns_sha256: of the names of its columns.
     """
 
     name: str
@@ -46,6 +47,7 @@ class OwnTable:
     num_classes: int | None
     rows: int
     left_out: int
+    columns_sha256: str
 
     @property
     def source(self) -> str:
@@ -60,7 +62,17 @@ class OwnTable:
     @property
     def card_entry(self) -> dict[str, Any]:
         """Its entry in a checkpoint's card."""
-        names = ("source", "name", "sha256", "encoded_sha256", "rows", "left_out", "kind", "num_classes")
+        names = (
+            "source",
+            "name",
+            "sha256",
+            "encoded_sha256",
+            "rows",
+            "left_out",
+            "kind",
+            "num_classes",
+            "columns_sha256",
+        )
         return {name: getattr(self, name) for name in names} | {"features": self.x.shape[1]}
 
 
@@ -105,7 +117,8 @@ def read(data: Any, schema: Schema | str | Path, name: str = "table", format: Fo
         x, y = x[indices], y[indices]
     classes = schema.target.classes
     count = None if classes is None else len(classes)
-    return OwnTable(table_name, sha256, x, y, schema.target.kind, count, len(mask), len(mask) - len(y))
+    columns = columns_sha256(schema.features, schema.target.column)
+    return OwnTable(table_name, sha256, x, y, schema.target.kind, count, len(mask), len(mask) - len(y), columns)
 
 
 def _check_rows(name: str, schema: Schema, y: np.ndarray) -> None:

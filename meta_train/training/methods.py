@@ -4,10 +4,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from l2p.checkpoints import checkpoint
 from l2p.run.protector import Protector
-from meta_train.config import MetaConfig
+from meta_train.config import MetaConfig, OwnConstants
 from meta_train.config.drawn import Shape
 from meta_train.config.learners import Evolution, MetaGradients, RandomSearch
+from meta_train.evaluation.budgets import sized
 from meta_train.evaluation.held_out import Evaluator, stand_in
 from meta_train.evaluation.resolved import resolve
 from meta_train.training import gradients, perturbed, search
@@ -43,11 +45,13 @@ def method_for(config: MetaConfig, start: Protector) -> Method:
         gradients.check_tunes(start, learner.tunes, config.start.protector)
     resolved = resolve(tasks, config.simulated, start)
     counts = {shape: shape.num_features or int(family.train.max_features) for shape, family in resolved.items()}
+    # Constants alone are judged by what would run without them, which has networks.
+    rival = _shipped(config) if isinstance(config, OwnConstants) else start
     evaluator = Evaluator(
         tasks,
         resolved,
         config.judging,
-        start,
+        rival,
         stand_in(config.start.warm_start, tasks.rows),
         tells_spending=isinstance(learner, MetaGradients) and learner.constraint == "augmented_lagrangian",
         stacked=isinstance(learner, Evolution),
@@ -61,3 +65,8 @@ def method_for(config: MetaConfig, start: Protector) -> Method:
         state, num_tasks = perturbed.init(start), config.judging.eval_tasks
         update = perturbed.compiled(tasks.shapes, num_tasks, learner.learning_rate, outer, evaluator)
     return Method(state, update, evaluator, counts, not isinstance(learner, Evolution))
+
+
+def _shipped(config: OwnConstants) -> Protector:
+    """The shipped protector that a training on a user's tables was asked to start from, as deployed."""
+    return sized(checkpoint.load(config.start.warm_start).protector, config.tasks.rows)

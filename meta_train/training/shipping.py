@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from l2p.checkpoints import checkpoint
+from l2p.checkpoints.other_tables import ELSEWHERE
 from l2p.privacy.accountants import find
 from l2p.run.protector import Protector
 from meta_train.config import Addition, MetaConfig
@@ -86,7 +87,7 @@ def ship(
         "command": f"l2p meta-train --like {config.name} --out OUT",
         "config": config.flat(),
         # Beside what names them: whoever asks whether a table of theirs was among them needs the whole SHA-256.
-        **({"tables": tables} if (tables := card_entries(tasks.all_sources)) else {}),
+        **({"tables": tables, "elsewhere": ELSEWHERE} if (tables := card_entries(tasks.all_sources)) else {}),
         "held_out": report,
         "seconds": round(seconds, 1),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

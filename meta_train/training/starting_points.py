@@ -8,6 +8,7 @@ import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
+from l2p.checkpoints.control import constants_checkpoint
 from l2p.checkpoints.named import describe
 from l2p.models import Model
 from l2p.privacy.budget import Budget
@@ -16,7 +17,7 @@ from l2p.privacy.events import Adjacency
 from l2p.protectors import HAND_DESIGNED, PublicGeometry, Stepwise
 from l2p.protectors.learned.tunable import lift, tunable
 from l2p.run.protector import Protector
-from meta_train.config import MetaConfig
+from meta_train.config import MetaConfig, OwnConstants
 from meta_train.config.one_source import Pairs
 from meta_train.config.parts import AnyStart, Simulated
 from meta_train.evaluation.budgets import epsilon_for, sized
@@ -55,11 +56,10 @@ def starting_point(config: MetaConfig) -> Protector:
     describe(start, name, model)
     if not any(jax.tree.leaves(tunable(start))):
         raise InputError(f"protector {name!r} has no field that can be tuned; choose another one.")
-    return (
-        start
-        if start_config.warm_start is None
-        else warm_start(start, checkpoint.load(start_config.warm_start).protector)
-    )
+    if start_config.warm_start is None:
+        return start
+    find = constants_checkpoint if isinstance(config, OwnConstants) else checkpoint.load
+    return warm_start(start, find(start_config.warm_start).protector)
 
 
 def _in_directions(start: Protector, tasks: Pairs, directions: int, name: str) -> Stepwise:

@@ -99,7 +99,7 @@ def test_an_uneven_table_is_promised_little():
     assert median < 0.8
 
 
-def test_what_runs_in_its_place_and_what_is_made_from_it_are_foretold_alike_and_others_are_not():
+def test_universal_and_its_control_are_foretold_alike_and_others_are_not():
     by_name = forecasts(30_000, 50, BUDGET)
     assert by_name["universal"].share == by_name["control-universal"].share
     assert {name for name, forecast in by_name.items() if forecast.share is not None} == {
@@ -344,6 +344,9 @@ def test_the_shipped_forecast_is_what_the_committed_runs_give():
     assert (calibrated.many, calibrated.uneven) == pytest.approx((shipped.many, shipped.uneven), abs=0.02)
     for line in ("low", "median", "high"):
         assert getattr(calibrated, line) == pytest.approx(getattr(shipped, line), abs=0.02)
+    for judged in benchmark.unseen(runs).values():
+        for low, high in benchmark.BANDS:
+            assert benchmark.covered(entry for entry in judged if low <= entry[0].signal < high)[0] >= benchmark.INSIDE
 
 
 def test_a_calibration_finds_what_uneven_classes_cost_and_ranges_that_hold_eight_in_ten():
@@ -359,3 +362,19 @@ def test_a_calibration_finds_what_uneven_classes_cost_and_ranges_that_hold_eight
     curve = benchmark.calibrated(runs[:200])
     assert curve.uneven == pytest.approx(1.2, abs=0.2)
     assert np.mean([benchmark.inside(curve, cell)[0].mean() for cell in runs[200:]]) == pytest.approx(0.8, abs=0.08)
+
+
+def test_ranges_hold_on_eight_of_ten_unseen_tables_where_few_tables_were_measured():
+    """Made-up tables that differ more than runs on one of them: each is as good as one draw."""
+    draws, held = np.random.default_rng(0), []
+    for _ in range(20):
+        tables = [(f"made-up-{number}", draws.normal(0.0, 0.2)) for number in range(24)]
+        runs = [
+            benchmark.Runs(name, "square", benchmark.Table(1000, 10, None, None), signal, shares)
+            for name, offset in tables
+            for signal in (2.0, 4.0, 6.0)
+            for shares in [(signal - 2.0) / 8.0 + offset + draws.normal(0.0, 0.02, 4)]
+        ]
+        curve = benchmark.calibrated(runs[: 3 * 12])
+        held += [benchmark.inside(curve, cell)[0].mean() for cell in runs[3 * 12 :]]
+    assert np.mean(held) >= 0.8

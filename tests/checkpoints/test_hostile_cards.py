@@ -29,6 +29,7 @@ CARDS = {
     "a sentence for the card": ("sources", ["adult); besides, this run is (0.001, 1e-12)-private for all (x"]),
     "commands for a terminal": ("sources", ["adult\x1b[2J"]), "more of them": ("range", {"log_signal\x1b[8m": [0, 1]}),
     "and in a name": ("name", "mine\x1b[8m"),
+    "own tables": ("tables", [{"features": 4, "kind": "binary"}]),
     "half a band": ("meta_test", META_TEST | {"bands": [{}]}), "tasks": ("meta_test", META_TEST | {"tasks": "8"}),
 }  # fmt: skip
 

@@ -13,8 +13,9 @@ import pytest
 
 import meta_train
 from l2p.base.errors import InputError
-from l2p.checkpoints import checkpoint, lookup
+from l2p.checkpoints import checkpoint, lookup, other_tables
 from l2p.checkpoints.control import control_of
+from l2p.checkpoints.forecast import plan
 from l2p.checkpoints.ranges import range_warnings
 from l2p.checkpoints.set_up import set_up
 from l2p.commands import cli
@@ -22,6 +23,7 @@ from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import resolve_methods
 from l2p.models import find_model
 from l2p.privacy.budget import Budget
+from l2p.release.planned_run import plan_run
 from l2p.tables.own import source_of_file
 from l2p.tables.schema import Category, Number, Schema, Target
 from l2p.task.rows import Rows
@@ -115,6 +117,9 @@ def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gain
     (estimate,) = [number for number, line in enumerate(lines) if line.startswith("about ")]
     assert "2 steps of" in lines[estimate]
     *gain_lines, made_for = lines[estimate + 1 :]
+    if made_for.startswith("gains are those on rows of these tables: "):
+        assert "universal is the better choice there" in made_for
+        made_for = gain_lines.pop()
     if made_for.startswith("it applies"):
         assert "tables of 5 to 10 features" in made_for
         assert 6 <= sum(line.startswith("  epsilon") for line in gain_lines) <= 8
@@ -218,12 +223,13 @@ def test_few_minutes_evolve_constants_on_tables_of_two_kinds_by_what_judges_them
         own_tables.read(*files).source for files in (tables[0], numbers)
     }
     assert loaded.card["held_out"]["steps"] == 2
+    assert control_of(loaded.card).name == "universal"  # which runs where they gained nothing over it
     first = json.loads((out / "log.jsonl").read_text().splitlines()[0])
     assert first["finite"] == 1.0
     assert 0.0 < first["gradient_norm"] < np.inf
 
 
-def fine_tuned(folder, gains, start="universal-logistic"):
+def fine_tuned(folder, gains, start="universal-logistic", table=None):
     """A start under another name, as if fine-tuning had gained so much over itself in eight bands."""
     shipped = checkpoint.load(start)
     gains_on_card = shipped.card["held_out"]["gains"]
@@ -231,6 +237,7 @@ def fine_tuned(folder, gains, start="universal-logistic"):
     card = {
         "name": "universal-own",
         "models": ["logistic"],
+        "tables": [] if table is None else [table],
         "sources": [],
         "range": shipped.card["range"] | {"num_features": [3, 150]},
         "config": {"warm_start": start},
@@ -262,6 +269,39 @@ def test_a_start_that_gives_way_on_narrow_tables_is_no_fault_of_what_was_made_fo
     (warning,) = warnings
     assert warning.startswith("At this budget universal runs: ")
     assert warning.endswith(" universal gives way to control-universal here, in turn.")
+
+
+def test_who_applies_it_to_another_table_is_told_by_what_is_public_of_that(tables, tmp_path, capsys):
+    """The next extract of its table is not another one, in whatever order its columns are."""
+    data, declared = tables[0]
+    table, budget, model = own_tables.read(data, declared), Budget(3.0, 1e-6), find_model("logistic", 2)
+    path = str(fine_tuned(tmp_path, [1.0] * 8, table=table.card_entry))
+    schema = Schema.read(declared)
+    turned = dataclasses.replace(schema, columns=dict(reversed(schema.columns.items())))
+    wider = dataclasses.replace(schema, columns=schema.columns | {"height": Number(0, 3)})
+    target = dataclasses.replace(schema, target=dataclasses.replace(schema.target, column="died"))
+    method = lookup.resolve(path, budget, "logistic")
+    for features, by_schema, is_other in [
+        (4, schema, False), (5, turned, False), (5, wider, True), (4, target, True), (4, None, False), (5, None, True)
+    ]:  # fmt: skip
+        _, _, _, warnings = set_up(method, budget, model, features, 2_000, schema=by_schema)
+        assert [other_tables.ELSEWHERE in warning for warning in warnings] == [True] * is_other
+    # Where the start runs there is nothing to warn of.
+    level = lookup.resolve(str(fine_tuned(tmp_path, [0.0] * 8, table=table.card_entry)), budget, "logistic")
+    assert not any(other_tables.ELSEWHERE in warning for warning in set_up(level, budget, model, 5, 2_000)[3])
+    # Both of the ways to a run say so, before anything is spent.
+    rows = Rows(np.zeros((900, 5)), np.zeros(900), np.ones(900))
+    planned = plan_run(rows, method, budget, model, schema=wider)
+    assert any("on no table with these columns" in warning for warning in planned.warnings)
+    wider.write(tmp_path / "wider.json")
+    words = ["--data", str(data), "--schema", str(tmp_path / "wider.json"), "--epsilon", "3", "--delta", "1e-6"]
+    fine_tuned(tmp_path, [1.0] * 8, table=table.card_entry)
+    assert (
+        cli.main(["apply", *words, "--rows", "900", "--protector", path, "--dry-run", "--out", str(tmp_path / "run")])
+        == 0
+    )
+    assert "was fine-tuned on no table with these columns" in " ".join(capsys.readouterr().err.split())
+    assert plan(2_000, 5, budget, protector=path).forecasts[0].share is None
 
 
 def test_gains_are_over_the_start_as_it_is_deployed():

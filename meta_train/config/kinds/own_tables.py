@@ -21,7 +21,7 @@ class OwnTables(MetaConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnConstants(MetaConfig):
-    """By evolution, where time is short."""
+    """By evolution, where time is short: of the constants of the warm start's control, judged beside the warm start."""
 
     kind: ClassVar[str] = "own_constants"
     start: WarmStart

@@ -1,15 +1,19 @@
 """The config of a training on a user's own tables: the start's, within what the tables have."""
 
+import chex
 import numpy as np
 
+from l2p.checkpoints import checkpoint
 from meta_train.recipes import own, resolve
 from meta_train.tasks import own_tables
+from meta_train.training.methods import method_for
+from meta_train.training.starting_points import starting_point
 
 
 def table_of(features, rows=1000, kind="binary", classes=2, name="a"):
     """A table that is known, since its shape is looked up."""
     x, y = np.zeros((rows, features), np.float32), np.zeros(rows, np.float32)
-    return own_tables.OwnTable(name, f"{features:016d}" * 4, x, y, kind, classes, rows, 0)
+    return own_tables.OwnTable(name, f"{features:016d}" * 4, x, y, kind, classes, rows, 0, "")
 
 
 def test_the_config_is_that_of_the_start_within_what_the_tables_have():
@@ -45,9 +49,16 @@ def test_what_trains_every_model_is_fine_tuned_for_all_that_tables_have_in_one_t
     ]
 
 
-def test_few_minutes_train_the_constants_of_the_start_alone():
-    config = own.constants_of(own.config_for("universal", [table_of(20)]))
-    assert (config.start.protector, config.start.warm_start) == ("control_line", "control-universal")
+def test_few_minutes_train_the_constants_of_the_start_alone_and_judge_them_beside_the_start():
+    table = table_of(20)
+    own_tables.keep(table)
+    config = own.constants_of(own.config_for("universal", [table]))
+    assert (config.start.protector, config.start.warm_start) == ("control_line", "universal")
+    start = starting_point(config)
+    chex.assert_trees_all_equal(start, checkpoint.load("control-universal").protector)
+    evaluator = method_for(config, start).evaluator
+    chex.assert_trees_all_equal(evaluator._start, checkpoint.load("universal").protector)
+    assert evaluator._stand_in[0].name == "control-universal"
     assert own.constants_of(own.config_for("control-plain-adult", [table_of(20)])).start.protector == "control"
 
 
