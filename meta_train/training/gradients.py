@@ -151,7 +151,7 @@ def update(
         state, _, metrics = _descend(state, step, learner, outer, _whole(step, learner, floor), tasks, jnp.array(0))
     else:
         state, metrics = _segments(state, step, learner, outer, floor, learner.unroll, tasks)
-    mu, every = penalty(step, outer.steps), update_every(learner.alternate)
+    mu, every = penalty(step, outer.steps), multiplier_every(state, learner)
     constraint = state.constraint.update(step, mu, learner.constraint == "soft", every)
     return dataclasses.replace(state, constraint=constraint), metrics
 
@@ -254,9 +254,8 @@ def _descend(
 
     protector, adam = adam_step(state, mean, step, learner, outer.steps)
     h = spent - state.constraint.targets[bands, segment]
-    state = GradientState(
-        protector, adam, state.constraint.updated(spent, values, segment, update_every(learner.alternate))
-    )
+    recorded = state.constraint.updated(spent, values, segment, multiplier_every(state, learner))
+    state = GradientState(protector, adam, recorded)
     metrics = {
         "score": jnp.mean(values),
         "gradient_norm": jnp.median(norms),
@@ -294,6 +293,11 @@ def is_turn(group: str, step: jax.Array, alternate: tuple[int, int] | None) -> j
         return jnp.array(True)
     scheduler = step % sum(alternate) < alternate[0]
     return scheduler if group == "scheduler" else ~scheduler
+
+
+def multiplier_every(state: GradientState, learner: MetaGradients) -> int:
+    """Outer steps between updates of the multipliers."""
+    return update_every(learner.alternate, state.constraint.targets.shape[1])
 
 
 def _of_turn(grads: Any, step: jax.Array, alternate: tuple[int, int] | None) -> Any:

@@ -307,12 +307,13 @@ def test_segments_spend_an_even_share_each(batch):
 def test_truncated_unrolls_train_and_multipliers_move_once_per_step_however_many_segments(family):
     config = CONSTRAINED.but(unroll=4, learning_rate=1e-6)  # the scheduler stays where it is
     start = overspending()
-    state, metrics = step_of(config, family, start)(gradients.init(start, config.learner.unroll), MULTIPLIER_EVERY - 1)
+    every = MULTIPLIER_EVERY // 2  # the scheduler is updated after each of the two segments
+    state, metrics = step_of(config, family, start)(gradients.init(start, config.learner.unroll), every - 1)
     assert np.isfinite(float(metrics["score"]))
     assert moved(start, state.protector)[".scheduler.network['head']['bias']"]
     h = np.exp(0.6) - 1.0
-    # Only one step of ten was recorded, so spending looks a tenth of what it is, and even: targets stay equal.
-    spent, mu = (1.0 + h) / 10, penalty(jnp.array(9), config.outer.steps)
+    # Only one step of five was recorded, so spending looks a fifth of what it is, and even: targets stay equal.
+    spent, mu = (1.0 + h) / every, penalty(jnp.array(every - 1), config.outer.steps)
     targets, global_h = constrained_targets(jnp.full(2, spent), jnp.array(0.0), mu)
     np.testing.assert_allclose(state.constraint.targets, jnp.broadcast_to(targets, (BANDS, 2)), rtol=0.1)
     np.testing.assert_allclose(state.constraint.multipliers, -(spent - targets[0]) / mu, rtol=0.2)
