@@ -4,11 +4,14 @@ import jax
 import pytest
 
 from l2p.checkpoints import checkpoint
+from l2p.protectors import Stepwise
 from meta_train.config import Constrained, Plain
+from meta_train.recipes import resolve
 from meta_train.training.deviations import deviations
 from meta_train.training.loop import meta_train
 from meta_train.training.settling import HEAD, MOVED, head_moved, head_of
 from meta_train.training.shipping import ship
+from meta_train.training.starting_points import starting_point
 from meta_train.training.untrained import BUILDERS
 
 SIZES = {"steps": 4, "tasks": 8, "rows": 32, "eval_every": 2, "eval_tasks": 8, "num_features": (3,)}
@@ -40,6 +43,16 @@ def test_a_card_tells_what_the_paper_has_otherwise(tmp_path):
     assert any("Algorithm 2 squares" in sentence for sentence in closer)
     assert len(closer) == len(sentences) - 3
     assert not deviations(Plain.of("tiny", "noisygd"), start("noisygd"))
+
+
+def test_algorithm_2_with_its_private_norm_has_a_recipe():
+    config = resolve.resolve("paper-norm-adult")
+    assert isinstance(config, Constrained)
+    assert config.but(name="paper-adult", protector="paper") == resolve.resolve("paper-adult")
+    pair = starting_point(config)
+    assert isinstance(pair, Stepwise)
+    assert pair.norm_query is not None
+    assert pair.mechanisms == start("paper").mechanisms  # it needs no other theorem
 
 
 @pytest.mark.slow
