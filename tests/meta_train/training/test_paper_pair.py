@@ -55,6 +55,13 @@ def test_algorithm_2_with_its_private_norm_has_a_recipe():
     assert pair.mechanisms == start("paper").mechanisms  # it needs no other theorem
 
 
+def test_the_papers_lengths_have_a_recipe():
+    config = resolve.resolve("paper-long-adult")
+    assert not any("batches of" in sentence for sentence in deviations(config, starting_point(config)))
+    shorter = resolve.resolve("paper-adult")
+    assert any("5 batches of 10 steps" in sentence for sentence in deviations(shorter, starting_point(shorter)))
+
+
 @pytest.mark.slow
 def test_a_training_of_the_pair_writes_both(tmp_path):
     card = checkpoint.load(meta_train(CONFIG, tmp_path)).card
