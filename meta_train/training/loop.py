@@ -16,7 +16,7 @@ from meta_train.training.gradient_against_search import ship_better, trials
 from meta_train.training.methods import method_for
 from meta_train.training.progress import draw, read_log
 from meta_train.training.saved import claim, claimed, drop_lines_after, interrupted, restore, save
-from meta_train.training.settling import head_moved, head_of
+from meta_train.training.settling import MOVED, head_moved, head_of
 from meta_train.training.shipping import ship
 from meta_train.training.starting_points import starting_point
 from meta_train.training.watch import Watch
@@ -109,7 +109,9 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
             )
             log = read_log(out / "log.jsonl")
             report = evaluator.final(chosen, lambda: watch.left - AFTER * watch.slowness) | {"steps": len(log)}
-            report |= head_moved(log)
+            if moved := head_moved(log):
+                report |= moved
+                watch.say(f"The scheduler's head moved by {moved[MOVED][-1]:.1%} over the last tenth of the training.")
             report |= {"constants": scores_by_constant} if scores_by_constant else {}
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(interrupted(saved, *logged, time.monotonic() - began, best, outer.steps, out))

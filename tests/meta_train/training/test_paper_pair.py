@@ -13,6 +13,7 @@ from meta_train.training.settling import HEAD, MOVED, head_moved, head_of
 from meta_train.training.shipping import ship
 from meta_train.training.starting_points import starting_point
 from meta_train.training.untrained import BUILDERS
+from meta_train.training.watch import Watch
 
 SIZES = {"steps": 4, "tasks": 8, "rows": 32, "eval_every": 2, "eval_tasks": 8, "num_features": (3,)}
 CONFIG = Constrained.of("tiny", "paper", source="breast_cancer", accountant="ctcdp", **SIZES)
@@ -64,6 +65,8 @@ def test_the_papers_lengths_have_a_recipe():
 
 @pytest.mark.slow
 def test_a_training_of_the_pair_writes_both(tmp_path):
-    card = checkpoint.load(meta_train(CONFIG, tmp_path)).card
+    lines: list[str] = []
+    card = checkpoint.load(meta_train(CONFIG, tmp_path, Watch(say=lines.append))).card
     assert len(card["held_out"][MOVED]) == 10
+    assert f"{card['held_out'][MOVED][-1]:.1%} over the last tenth" in lines[-1]
     assert card["deviations"] == deviations(CONFIG, start("paper"))
