@@ -45,9 +45,10 @@ CONFIG = Plain.of("ablation", "census", **FIELDS)
 PERTURBED = Perturbed.of("ablation", "census", **FIELDS)
 #: Of schedulers that may overspend, by an augmented Lagrangian and by the soft constraint.
 LAGRANGIAN = Constrained.of(
-    "ablation", "paper", **FIELDS | {"learning_rate": 5e-3}, alternate=(1, 5), accountant="ctcdp"
+    "ablation", "paper", **FIELDS | {"learning_rate": 5e-3}, clips="together", alternate=(1, 5), accountant="ctcdp"
 )
 SOFT = LAGRANGIAN.but(constraint="soft")
+APART = LAGRANGIAN.but(clips="apart")
 BANDS = 4
 #: Steps of a segment.
 SEGMENT = 10
@@ -205,6 +206,8 @@ def variants() -> dict[str, tuple[Callable[[jax.Array], Protector], MetaConfig]]
         ),
         "paper: Lagrangian, whole run": (untrained.paper, LAGRANGIAN),
         "paper, segments of 10 steps": (untrained.paper, LAGRANGIAN.but(unroll=SEGMENT)),
+        "paper, score and penalty clipped apart": (untrained.paper, APART),
+        "paper, segments of 10 steps, clipped apart": (untrained.paper, APART.but(unroll=SEGMENT)),
         "paper, soft constraint": (untrained.paper, SOFT),
         "paper, private norm query": (untrained.paper_norm, LAGRANGIAN),
     }

@@ -43,6 +43,7 @@ class MetaGradients(Learner):
     unroll: int | None = dataclasses.field(default=None, init=False)
     curriculum: float | None = dataclasses.field(default=None, init=False)
     constraint: str = dataclasses.field(default="share", init=False)
+    clips: str = dataclasses.field(default="together", init=False)
     alternate: tuple[int, int] | None = dataclasses.field(default=None, init=False)
     tunes: str = dataclasses.field(default="all", init=False)
 
@@ -133,16 +134,20 @@ class ConstrainedDescent(Segments):
     Attributes:
       constraint: "augmented_lagrangian" (Eq. 2; with segments Eq. 4 and 5), or "soft", which scores around the end of
         the budget (Eq. 3; Eq. 6 and 7).
+      clips: of each task's meta-gradient, "apart" the part from its score and the part from its penalty, so that a
+        score whose gradient is huge leaves the penalty its say; or "together" their sum.
       alternate: numbers of scheduler and projector updates in turn, such as [1, 5] (the paper's Setup); None updates
-        the two together.
+        the two together. With `clips` "apart" the projector's updates are of the score alone.
     """
 
     constraint: str = "augmented_lagrangian"
+    clips: str = "apart"
     alternate: tuple[int, int] | None = None
 
     def __post_init__(self):
         super().__post_init__()
         check_choice(self, "constraint", ("augmented_lagrangian", "soft"))
+        check_choice(self, "clips", ("apart", "together"))
         if self.alternate is not None and min(self.alternate) < 1:
             refuse(self, "alternate", "scheduler and projector need at least one update each; choose positive counts")
 

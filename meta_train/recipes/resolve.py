@@ -3,7 +3,8 @@
 Each TOML file in this folder holds one kind of protector: `[defaults]`, a row `[names.NAME]` for every checkpoint NAME,
 rows `[examples.NAME]` of which no checkpoint ships, and rows `[templates.NAME]` that other rows start from. A row
 names its kind of training, and sets fields of that (`meta_train.config`). With `like = "NAME"` it starts from that row
-instead of the defaults; `without = "SET"` then leaves a public set out. `tuned.toml` has another layout, which
+instead of the defaults; `without = "SET"` then leaves a public set out. Where a recipe has changed and its checkpoint
+has not been trained again, `shipped` has the fields that this was trained with. `tuned.toml` has another layout, which
 `tuned.py` reads.
 
 Under `[groups]` names stand for lists of sources: `@NAME` in `source`, `sources` or `[folds]` stands for all of them.

@@ -13,7 +13,7 @@ from meta_train.recipes import tuned
 from meta_train.tasks.sources import AND, parts_of
 
 #: Keys of a row that are not fields of the config.
-LIKE, WITHOUT, FOLD = "like", "without", "fold"
+LIKE, WITHOUT, FOLD, SHIPPED = "like", "without", "fold", "shipped"
 #: Kinds of rows: a checkpoint of it ships, none does, and no recipe by itself.
 KINDS = ("names", "examples", "templates")
 #: Precedes the name of a group among the parts of a source.
@@ -30,6 +30,7 @@ class Row:
       fields: its own.
       kind: "names" if a checkpoint of it ships, "examples" if none does, "templates" if it is no recipe by itself.
       folds: for every fold of the file, the public sets that it leaves out.
+      shipped: other values of fields, with which the checkpoint that ships was trained before its recipe changed.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class Row:
     fields: dict[str, Any]
     kind: str
     folds: tuple[tuple[str, ...], ...] = ()
+    shipped: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @functools.cache
@@ -58,7 +60,8 @@ def _read(path: Path) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for kind in KINDS:
         for name, fields in file.get(kind, {}).items():
-            rows[name] = Row(path, defaults, _expanded(fields, groups, path), kind, folds)
+            shipped = fields.pop(SHIPPED, {})
+            rows[name] = Row(path, defaults, _expanded(fields, groups, path), kind, folds, shipped)
             for number in range(1, len(folds) + 1 if kind != "templates" else 1):
                 fields_of_fold = {LIKE: name, FOLD: number}
                 rows[fold_name(name, number)] = Row(path, defaults, fields_of_fold, kind, folds)

@@ -139,9 +139,15 @@ def bands_of(num_tasks: int) -> jax.Array:
     return jnp.arange(num_tasks) * BANDS // num_tasks
 
 
-def update_every(alternate: tuple[int, int] | None) -> int:
-    """Outer steps between multiplier updates, where scheduler and projector have so many updates in turn."""
-    return MULTIPLIER_EVERY * (1 if alternate is None else sum(alternate) // alternate[0])
+def update_every(alternate: tuple[int, int] | None, num_segments: int) -> int:
+    """Outer steps between multiplier updates, where scheduler and projector have so many updates in turn.
+
+    An outer step has an update of the scheduler for each of its segments.
+
+    >>> update_every(None, 1), update_every((1, 5), 1), update_every((1, 5), 3), update_every((1, 5), 50)
+    (10, 60, 24, 6)
+    """
+    return -(-MULTIPLIER_EVERY // num_segments) * (1 if alternate is None else sum(alternate) // alternate[0])
 
 
 def penalty(step: jax.Array, steps: int) -> jax.Array:

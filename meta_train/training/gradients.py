@@ -25,12 +25,11 @@ from meta_train.evaluation.scores import whole_run
 from meta_train.tasks.family import TaskBatch
 from meta_train.tasks.sources import kind_of
 from meta_train.training import evolution
+from meta_train.training.clipping import gradients_apart, mean_clipped, norms_of
 from meta_train.training.constraints import Constraint, bands_of, penalty, update_every
 from meta_train.training.damping import damped
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
 
-#: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not dominate the rest.
-TASK_GRADIENT_NORM = 1.0
 #: Parts of a protector that decide what the budget is spent on; purchases that are not free do, too.
 SPENDERS = ("scheduler", "norm_query")
 
@@ -152,7 +151,7 @@ def update(
         state, _, metrics = _descend(state, step, learner, outer, _whole(step, learner, floor), tasks, jnp.array(0))
     else:
         state, metrics = _segments(state, step, learner, outer, floor, learner.unroll, tasks)
-    mu, every = penalty(step, outer.steps), update_every(learner.alternate)
+    mu, every = penalty(step, outer.steps), multiplier_every(state, learner)
     constraint = state.constraint.update(step, mu, learner.constraint == "soft", every)
     return dataclasses.replace(state, constraint=constraint), metrics
 
@@ -221,29 +220,42 @@ def _descend(
     )
     floats, others = partition(state.protector)
 
-    def task_loss(floats, band, *arguments):
+    def task_parts(floats, band, *arguments):
         value, (run, spent) = objective(damped(combine(floats, others), learner.damping), *arguments)
         price = state.constraint.lagrangian(spent, band, segment, mu) if has_price else 0.0
-        return value + price, (value, spent, run)
+        return (value, price), (value, spent, run)
 
-    gradient = jax.grad(task_loss, has_aux=True)
+    def task_loss(*arguments):
+        (value, price), auxiliary = task_parts(*arguments)
+        return value + price, auxiliary
+
     every = (bands, *arguments)
-    if learner.perturbs:
+    is_apart = has_price and learner.clips == "apart"
+    if is_apart:
+        # What a run spends is no concern of the projector's own updates.
+        gradient = gradients_apart(task_parts, is_turn("scheduler", step, learner.alternate))
+    elif learner.perturbs:
         gradient = functools.partial(evolution.gradient, task_loss)
         every = (jax.random.split(jax.random.fold_in(jax.random.key(outer.seed), step), num_tasks), *every)
+    else:
+        gradient = jax.grad(task_loss, has_aux=True)
     grads, (values, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
-    norms = jnp.sqrt(sum(jnp.square(leaf).reshape(num_tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
-    factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
-    mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / num_tasks, grads)
+    if is_apart:
+        of_score, of_penalty = (_of_turn(part, step, learner.alternate) for part in grads)
+        norms = norms_of(of_score)
+        clipped = mean_clipped(of_score, norms), mean_clipped(of_penalty, norms_of(of_penalty))
+        mean = jax.tree.map(jnp.add, *clipped)
+    else:
+        norms = norms_of(grads)
+        mean = mean_clipped(grads, norms)
     mean = jax.tree.map(
         lambda leaf, is_tuned: jnp.where(is_tuned == 1.0, leaf, 0.0), mean, _tuned(floats, learner.tunes)
     )
 
     protector, adam = adam_step(state, mean, step, learner, outer.steps)
     h = spent - state.constraint.targets[bands, segment]
-    state = GradientState(
-        protector, adam, state.constraint.updated(spent, values, segment, update_every(learner.alternate))
-    )
+    recorded = state.constraint.updated(spent, values, segment, multiplier_every(state, learner))
+    state = GradientState(protector, adam, recorded)
     metrics = {
         "score": jnp.mean(values),
         "gradient_norm": jnp.median(norms),
@@ -281,6 +293,21 @@ def is_turn(group: str, step: jax.Array, alternate: tuple[int, int] | None) -> j
         return jnp.array(True)
     scheduler = step % sum(alternate) < alternate[0]
     return scheduler if group == "scheduler" else ~scheduler
+
+
+def multiplier_every(state: GradientState, learner: MetaGradients) -> int:
+    """Outer steps between updates of the multipliers."""
+    return update_every(learner.alternate, state.constraint.targets.shape[1])
+
+
+def _of_turn(grads: Any, step: jax.Array, alternate: tuple[int, int] | None) -> Any:
+    """Gradients with zeros for what an outer step does not change, which would else use up the norm they are clipped
+    to."""
+
+    def changed(name: str, leaf: jax.Array) -> jax.Array:
+        return jnp.zeros_like(leaf) if name == "fixed" else jnp.where(is_turn(name, step, alternate), leaf, 0.0)
+
+    return jax.tree.map(changed, groups(grads), grads)
 
 
 def adam_step(

@@ -14,8 +14,9 @@ from meta_train.config import Comparison, MetaConfig
 from meta_train.training import preparing
 from meta_train.training.gradient_against_search import ship_better, trials
 from meta_train.training.methods import method_for
-from meta_train.training.progress import draw
+from meta_train.training.progress import draw, read_log
 from meta_train.training.saved import claim, claimed, drop_lines_after, interrupted, restore, save
+from meta_train.training.settling import MOVED, head_moved, head_of
 from meta_train.training.shipping import ship
 from meta_train.training.starting_points import starting_point
 from meta_train.training.watch import Watch
@@ -86,6 +87,7 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
                     merit, score = jnp.array(evaluator.merit(report)), report["held_out_score"]
                     if not is_chosen or merit < best[0]:
                         best = (merit, state.protector)
+                    line |= head_of(state.protector)
                     line["seconds"] = time.monotonic() - began
                 # Logged before it is saved: a line too many is dropped on going on, a missing one would stay missing.
                 with (out / "log.jsonl").open("a") as log:
@@ -105,8 +107,11 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
             chosen, scores_by_constant = constants.choose(
                 best[1], listed, lambda candidate: evaluator.merit(evaluator(candidate))
             )
-            num_logged = len((out / "log.jsonl").read_text().splitlines())
-            report = evaluator.final(chosen, lambda: watch.left - AFTER * watch.slowness) | {"steps": num_logged}
+            log = read_log(out / "log.jsonl")
+            report = evaluator.final(chosen, lambda: watch.left - AFTER * watch.slowness) | {"steps": len(log)}
+            if moved := head_moved(log):
+                report |= moved
+                watch.say(f"The scheduler's head moved by {moved[MOVED][-1]:.1%} over the last tenth of the training.")
             report |= {"constants": scores_by_constant} if scores_by_constant else {}
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(interrupted(saved, *logged, time.monotonic() - began, best, outer.steps, out))

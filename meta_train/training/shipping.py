@@ -14,6 +14,7 @@ from l2p.privacy.accountants import find
 from l2p.run.protector import Protector
 from meta_train.config import Addition, MetaConfig
 from meta_train.tasks.own_tables import card_entries
+from meta_train.training.deviations import deviations
 
 #: A protector that is fine-tuned on a user's tables serves tables of up to so many times their columns, or that
 #: fraction of them, as far as its start does.
@@ -88,6 +89,7 @@ def ship(
         "config": config.flat(),
         # Beside what names them: whoever asks whether a table of theirs was among them needs the whole SHA-256.
         **({"tables": tables, "elsewhere": ELSEWHERE} if (tables := card_entries(tasks.all_sources)) else {}),
+        **({"deviations": sentences} if (sentences := deviations(config, protector)) else {}),
         "held_out": report,
         "seconds": round(seconds, 1),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

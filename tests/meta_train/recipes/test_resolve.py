@@ -7,7 +7,7 @@ import pytest
 
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from meta_train.recipes import resolve, tuned
+from meta_train.recipes import files, resolve, rows, tuned
 
 FOLDER = Path(resolve.__file__).parent
 
@@ -22,9 +22,13 @@ def test_every_checkpoint_has_a_recipe_and_every_recipe_a_checkpoint():
 
 @pytest.mark.parametrize("name", checkpoint.names())
 def test_a_recipe_is_the_config_on_the_card_of_its_checkpoint(name):
+    recipe, row = resolve.resolve(name), rows.every(FOLDER).get(name)
+    path, before = (FOLDER / "tuned.toml", {}) if row is None else (row.path, row.shipped)
     # As strings, which distinguish 1 from 1.0, and lists from null.
-    recipe, card = (json.dumps(config.flat()) for config in (resolve.resolve(name), resolve.like(name)))
-    assert recipe == card
+    text = json.dumps(recipe.flat())
+    shipped = json.dumps(files.from_fields(json.loads(text) | before, path).flat())
+    assert shipped == json.dumps(resolve.like(name).flat())
+    assert not before or shipped != text, "it has been trained again; leave `shipped` out"
 
 
 def test_without_a_set_is_the_row_that_leaves_it_out():

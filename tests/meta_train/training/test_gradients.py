@@ -20,7 +20,7 @@ from meta_train.evaluation.budgets import ByMu, budgets_of_shapes
 from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import evaluate, first_loss, score, whole_run
 from meta_train.tasks.family import TaskFamily
-from meta_train.training import gradients, search
+from meta_train.training import clipping, gradients, search
 from meta_train.training.constraints import MULTIPLIER_EVERY, constrained_targets, penalty
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
 from meta_train.training.starting_points import warm_start
@@ -178,7 +178,7 @@ def test_one_diverging_task_moves_the_mean_gradient_by_at_most_its_share(update)
     moments = [state.adam[name].mu for name in ("scheduler", "projector")]
     size = np.sqrt(sum(float(jnp.square(leaf).sum()) for leaf in jax.tree.leaves(moments)))
     assert float(metrics["largest_gradient_norm"]) > 1.0
-    assert size <= 0.1 * gradients.TASK_GRADIENT_NORM + 1e-6
+    assert size <= 0.1 * clipping.TASK_GRADIENT_NORM + 1e-6
 
 
 def overspending():
@@ -186,6 +186,41 @@ def overspending():
     protector = short("paper")
     protector.scheduler.network["head"]["bias"] -= 0.3
     return protector
+
+
+def after_tug(learner, step: int = 0) -> gradients.GradientState:
+    """The state after an outer step in which tasks pull the scheduler's bias to both sides, as hard as a million, while
+    it spends 2 where the target is 1; and all of them pull on the scale of the projector's updates."""
+
+    def tug(protector, side: jax.Array):
+        (bias,) = protector.scheduler.network["head"]["bias"]
+        step_size = protector.projector.log_step
+        return 1e6 * side * bias + step_size, (None, 2.0 * jnp.exp(-2.0 * bias))
+
+    state, sides = gradients.init(short("paper")), jnp.resize(jnp.array([1.0, -1.0]), BANDS)
+    step_of_tug = jax.jit(
+        lambda step: gradients._descend(state, step, learner, CONSTRAINED.outer, tug, (sides,), jnp.array(0))[0]
+    )
+    return step_of_tug(jnp.array(step))
+
+
+def test_a_small_penalty_beside_a_huge_score_still_moves_the_scheduler():
+    # Adam forgets scale, so look at the averaged gradient through the first moment: (1 - 0.9) * mean gradient. That of
+    # the penalty h^2 / (2 mu) of h = 1 is -4 / mu, clipped to 1.
+    apart, together = (
+        after_tug(CONSTRAINED.but(clips=clips).learner).adam["scheduler"].mu.scheduler.network["head"]["bias"][0]
+        for clips in ("apart", "together")
+    )
+    assert float(apart) == pytest.approx(-0.1, rel=1e-4)
+    assert abs(float(together)) < 1e-5
+
+
+def test_updates_of_the_projector_are_of_the_score_alone():
+    learner = CONSTRAINED.but(alternate=(1, 5)).learner
+    state = after_tug(learner, step=1)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(state.adam["scheduler"].mu))
+    # What it does not change would use up the norm that its gradient is clipped to.
+    assert float(state.adam["projector"].mu.projector.log_step) == pytest.approx(0.1, rel=1e-4)
 
 
 @pytest.mark.slow
@@ -272,12 +307,13 @@ def test_segments_spend_an_even_share_each(batch):
 def test_truncated_unrolls_train_and_multipliers_move_once_per_step_however_many_segments(family):
     config = CONSTRAINED.but(unroll=4, learning_rate=1e-6)  # the scheduler stays where it is
     start = overspending()
-    state, metrics = step_of(config, family, start)(gradients.init(start, config.learner.unroll), MULTIPLIER_EVERY - 1)
+    every = MULTIPLIER_EVERY // 2  # the scheduler is updated after each of the two segments
+    state, metrics = step_of(config, family, start)(gradients.init(start, config.learner.unroll), every - 1)
     assert np.isfinite(float(metrics["score"]))
     assert moved(start, state.protector)[".scheduler.network['head']['bias']"]
     h = np.exp(0.6) - 1.0
-    # Only one step of ten was recorded, so spending looks a tenth of what it is, and even: targets stay equal.
-    spent, mu = (1.0 + h) / 10, penalty(jnp.array(9), config.outer.steps)
+    # Only one step of five was recorded, so spending looks a fifth of what it is, and even: targets stay equal.
+    spent, mu = (1.0 + h) / every, penalty(jnp.array(every - 1), config.outer.steps)
     targets, global_h = constrained_targets(jnp.full(2, spent), jnp.array(0.0), mu)
     np.testing.assert_allclose(state.constraint.targets, jnp.broadcast_to(targets, (BANDS, 2)), rtol=0.1)
     np.testing.assert_allclose(state.constraint.multipliers, -(spent - targets[0]) / mu, rtol=0.2)
