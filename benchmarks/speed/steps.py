@@ -110,7 +110,8 @@ def rows_of(work: Work) -> Rows:
 def l2p_steps(work: Work) -> Run:
     """A simulated run, as comparisons and meta-training run it."""
     protector, setup = protector_and_setup(work)
-    arguments = protector, work.start(), rows_of(work), setup, jax.random.key(0)
+    rows = rows_of(work).ready(full_passes=work.batch is None)
+    arguments = protector, work.start(), rows, setup, jax.random.key(0)
     compiled = jax.jit(lambda *arguments: run(*arguments)[0])
     return lambda: compiled(*arguments).block_until_ready()
 
