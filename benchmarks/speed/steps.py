@@ -22,12 +22,13 @@ from l2p.protectors.hand_designed import log_constant, logit_constant
 from l2p.run.run import run
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
+from meta_train.evaluation.budgets import Tabled
 
 MODELS = ("logistic", "softmax:10", "svm", "mlp")
 SIZES, QUICK_SIZE, BATCH = (30_400, 204_800), 4_096, 1_000
 #: With the first the noise is too small to be seen; the second is a usual one.
 QUIET, USUAL = Budget(1e6, 1e-6), Budget(1.0, 1e-6)
-BASE, PLAIN = "l2p", "optax, rows [N, d]"
+BASE, TABLED, PLAIN = "l2p", "l2p, noise multipliers from a table", "optax, rows [N, d]"
 #: Protectors whose steps are timed beside plain ones.
 PROTECTORS = ("noisygd", "noisygd:tuned", "control-plain-adult", "plain-adult", "paper-adult", "universal")
 #: A run: does the steps of a work and gives the params they end at.
@@ -59,8 +60,10 @@ def works(quick: bool) -> Iterator[Work]:
 
 def contenders(work: Work) -> dict[str, Prepare]:
     """What takes these steps, and what no step can do without."""
-    takers = {
+    planned = {} if work.batch is None else {TABLED: (lambda work: l2p_steps(work, tabled=True), work.steps)}
+    takers: dict[str, tuple[Callable[[Work], Run], int]] = {
         BASE: (l2p_steps, work.steps),
+        **planned,
         PLAIN: (plain_steps, work.steps),
         "optax, rows [d, N]": (lambda work: plain_steps(work, by_feature=True), work.steps),
         **{
@@ -107,9 +110,12 @@ def rows_of(work: Work) -> Rows:
     return Rows(jnp.asarray(work.table[:, :-1]), jnp.asarray(work.labels), jnp.ones(work.num_rows))
 
 
-def l2p_steps(work: Work) -> Run:
-    """A simulated run, as comparisons and meta-training run it."""
+def l2p_steps(work: Work, tabled: bool = False) -> Run:
+    """A simulated run, as comparisons run it on rows that are ready; `tabled`, as meta-training does, which has tables
+    of noise multipliers made beforehand, as other libraries are given theirs."""
     protector, setup = protector_and_setup(work)
+    if tabled:
+        setup = dataclasses.replace(setup, price_list=Tabled.of(setup.price_list))
     rows = rows_of(work).ready(full_passes=work.batch is None)
     arguments = protector, work.start(), rows, setup, jax.random.key(0)
     compiled = jax.jit(lambda *arguments: run(*arguments)[0])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.base.compiled import as_one
 from l2p.task.feature_map import FeatureMap, squared_lengths
-from l2p.task.table import ByFeature, Drawn, Table
+from l2p.task.table import ByFeature, ByRow, Table
 
 #: Rows of a block whose products with several vectors of weights stay in a core's cache.
 BLOCK = 2048
@@ -29,14 +29,12 @@ class Rows(struct.Struct):
         public rows may use other weights: a weight of w stands for w copies of the row.
       squares: f32[n], the squared norms of the rows as they are read, through a map if there is one; None where they
         are not known yet.
-      checked: whether invalid rows are null rows already (static).
     """
 
     x: jax.Array
     y: jax.Array
     mask: jax.Array
     squares: jax.Array | None = None
-    checked: bool = struct.field(pytree_node=False, default=False)
 
     def squared_norms(self, features: FeatureMap) -> jax.Array:
         """Squared norms f32[n] of rows read through a map: `squares`, where they are known."""
@@ -56,8 +54,8 @@ class Rows(struct.Struct):
 
     def take(self, indices: jax.Array) -> "Rows":
         """The rows of these indices i32[m]."""
-        x = self.x.take(indices) if isinstance(self.x, ByFeature) else Drawn(self.x[indices])
-        return Rows(x, *jax.tree.map(lambda leaf: leaf[indices], (self.y, self.mask, self.squares)))
+        x = self.x if isinstance(self.x, Table) else ByRow(self.x)
+        return Rows(x.take(indices), *jax.tree.map(lambda leaf: leaf[indices], (self.y, self.mask, self.squares)))  # pyrefly: ignore[bad-argument-type]
 
     def __repr__(self) -> str:
         # Errors and tracebacks print it, and must show neither rows nor their number.
@@ -71,27 +69,28 @@ def _is_constant(leaf: Any) -> bool:
 @functools.partial(as_one, static=("turn",))
 def _ready(rows: Rows, turn: bool) -> Rows:
     rows = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rows)
-    if turn:
-        rows = rows.replace(x=ByFeature.of(rows.x))
+    if not isinstance(rows.x, Table):
+        rows = rows.replace(x=ByFeature.of(rows.x) if turn else ByRow(rows.x))
     rows = null_invalid(rows)
-    return rows.replace(x=rows.x.measured()) if isinstance(rows.x, ByFeature) else rows
+    return rows.replace(x=rows.x.replace(squares=squared_lengths(rows.x)))
 
 
 def null_invalid(rows: Rows) -> Rows:
-    """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
-    return rows if rows.checked else _null_invalid(rows)
+    """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping. Rows that
+    are ready have none."""
+    return rows if isinstance(rows.x, Table) and rows.x.squares is not None else _null_invalid(rows)
 
 
 @as_one
 def _null_invalid(rows: Rows) -> Rows:
     valid = jnp.isfinite(rows.x.mT).all(-2) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
-    x = rows.x.where(valid) if isinstance(rows.x, ByFeature) else jnp.where(valid[..., None], rows.x, 0.0)
-    return Rows(x, jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0), checked=True)  # pyrefly: ignore[bad-argument-type]
+    x = rows.x.where(valid) if isinstance(rows.x, Table) else jnp.where(valid[..., None], rows.x, 0.0)
+    return Rows(x, jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))  # pyrefly: ignore[bad-argument-type]
 
 
 def mapped(rows: Rows, view: FeatureMap) -> Rows:
     """Rows read through a map; one that overflows becomes a null row."""
-    return null_invalid(dataclasses.replace(rows, x=view.apply(rows.x), checked=False))
+    return null_invalid(dataclasses.replace(rows, x=view.apply(rows.x)))
 
 
 def mapped_as_constants(rows: Rows, view: FeatureMap) -> tuple[Rows, FeatureMap]:

@@ -1,7 +1,7 @@
-"""Tables of features in memory that stand in for arrays: feature by feature, and drawn for one step."""
+"""Tables of features in memory that stand in for arrays: feature by feature, row by row, and drawn for one step."""
 
 import abc
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,13 @@ FEW = 4
 
 class Table(struct.Struct, abc.ABC):
     """Features f[..., n, d] of rows, stored so that products with them are fast. It stands in for the array: products
-    and `T` work on what is stored, and anything else that JAX does with it makes the array first."""
+    and `T` work on what is stored, and anything else that JAX does with it makes the array first.
+
+    Attributes:
+      squares: f[..., n], the squared lengths of the rows, all of which are finite then; None where that is not known.
+    """
+
+    squares: jax.Array | None
 
     @property
     @abc.abstractmethod
@@ -30,9 +36,17 @@ class Table(struct.Struct, abc.ABC):
     def weighted_sum(self, weights: jax.Array) -> jax.Array:
         """weights @ x: f[n] -> f[d], f[k, n] -> f[k, d]. JAX's arrays would make the array for `@`."""
 
-    @abc.abstractmethod
     def squared_lengths(self) -> jax.Array:
-        """f[n], of the rows."""
+        """f[..., n], of the rows."""
+        return jnp.square(self.mT).sum(-2) if self.squares is None else self.squares
+
+    @abc.abstractmethod
+    def where(self, valid: jax.Array) -> "Table":
+        """Zeros in place of rows that are not valid bool[..., n]."""
+
+    @abc.abstractmethod
+    def take(self, indices: jax.Array) -> "Drawn":
+        """Rows of these indices i32[m]."""
 
     @abc.abstractmethod
     def affine(self, center: jax.Array, scale: jax.Array) -> "Table":
@@ -93,7 +107,7 @@ class ByFeature(Table):
 
     Attributes:
       columns: f[..., d, n].
-      squares: f[..., n], the squared lengths of the rows; None where they are not known.
+      squares: as in `Table`.
 
     >>> table = ByFeature.of(jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     >>> print(table.shape, table @ jnp.array([1.0, 1.0]), table.weighted_sum(jnp.ones(3)))
@@ -124,9 +138,6 @@ class ByFeature(Table):
             return jnp.stack([self.columns @ vector for vector in weights])
         return self.columns @ weights if weights.ndim == 1 else weights @ self.columns.T
 
-    def squared_lengths(self) -> jax.Array:
-        return jnp.square(self.columns).sum(0) if self.squares is None else self.squares
-
     def affine(self, center: jax.Array, scale: jax.Array) -> "ByFeature":
         return ByFeature((self.columns - center[:, None]) * scale)
 
@@ -134,55 +145,72 @@ class ByFeature(Table):
         return ByFeature(jnp.matmul(forward.T, self.columns, precision="highest"))
 
     def where(self, valid: jax.Array) -> "ByFeature":
-        """Zeros in place of rows that are not valid bool[..., n]."""
         return ByFeature(jnp.where(valid[..., None, :], self.columns, 0.0))
 
-    def measured(self) -> "ByFeature":
-        """The table with the squared lengths of its rows."""
-        return self if self.squares is not None else ByFeature(self.columns, jnp.square(self.columns).sum(-2))
-
     def take(self, indices: jax.Array) -> "Drawn":
-        """Rows of these indices i32[m]."""
-        return Drawn(self.columns[:, indices].T)
+        return Drawn(self.columns[:, indices].T, None if self.squares is None else self.squares[indices])
 
     def part(self, start: jax.Array | int, size: int) -> "ByFeature":
         return ByFeature(jax.lax.dynamic_slice_in_dim(self.columns, start, size, axis=-1))
 
 
 @struct.dataclass
-class Drawn(Table):
-    """Features f[m, d] of rows that were drawn for one step.
-
-    XLA makes a product with one vector part of a loop that fetches every row once more, number by number. A product
-    with two is one of matrices, for which rows are fetched before: a step takes half the time.
+class ByRow(Table):
+    """Features f[n, d] as they are.
 
     Attributes:
-      rows: f[m, d].
+      rows: f[..., n, d].
+      squares: as in `Table`.
     """
 
     rows: jax.Array
+    squares: jax.Array | None = None
 
     @property
     def mT(self) -> jax.Array:
         return self.rows.mT
+
+    def __jax_array__(self) -> jax.Array:
+        return self.rows
+
+    def __matmul__(self, weights: jax.Array) -> jax.Array:
+        return self.rows @ weights
+
+    def weighted_sum(self, weights: jax.Array) -> jax.Array:
+        return weights @ self.rows
+
+    def squared_lengths(self) -> jax.Array:
+        return jnp.square(self.rows).sum(-1) if self.squares is None else self.squares
+
+    def affine(self, center: jax.Array, scale: jax.Array) -> Self:
+        return type(self)((self.rows - center[None, :]) * scale)
+
+    def turned(self, forward: jax.Array) -> Self:
+        return type(self)(jnp.matmul(self.rows, forward, precision="highest"))
+
+    def where(self, valid: jax.Array) -> Self:
+        return type(self)(jnp.where(valid[..., None], self.rows, 0.0))
+
+    def take(self, indices: jax.Array) -> "Drawn":
+        return Drawn(self.rows[indices], None if self.squares is None else self.squares[indices])
+
+    def part(self, start: jax.Array | int, size: int) -> Self:
+        return type(self)(jax.lax.dynamic_slice_in_dim(self.rows, start, size))
+
+
+@struct.dataclass
+class Drawn(ByRow):
+    """Features f[m, d] of rows that were drawn for one step.
+
+    XLA makes a product with one vector part of a loop that fetches every row once more, number by number. A product
+    with two is one of matrices, for which rows are fetched before: a step takes half the time.
+    """
 
     def __matmul__(self, weights: jax.Array) -> jax.Array:
         return self.rows @ weights if weights.ndim == 2 else (self.rows @ _beside_zeros(weights).T)[:, 0]
 
     def weighted_sum(self, weights: jax.Array) -> jax.Array:
         return weights @ self.rows if weights.ndim == 2 else (_beside_zeros(weights) @ self.rows)[0]
-
-    def squared_lengths(self) -> jax.Array:
-        return jnp.square(self.rows).sum(-1)
-
-    def affine(self, center: jax.Array, scale: jax.Array) -> "Drawn":
-        return Drawn((self.rows - center[None, :]) * scale)
-
-    def turned(self, forward: jax.Array) -> "Drawn":
-        return Drawn(jnp.matmul(self.rows, forward, precision="highest"))
-
-    def part(self, start: jax.Array | int, size: int) -> "Drawn":
-        return Drawn(jax.lax.dynamic_slice_in_dim(self.rows, start, size))
 
 
 def _beside_zeros(vector: jax.Array) -> jax.Array:

@@ -7,9 +7,9 @@ import pytest
 
 from l2p.models import find_model
 from l2p.task import rows as rows_module
-from l2p.task.feature_map import Basis, FeatureMap, squared_lengths
+from l2p.task.feature_map import Basis, FeatureMap
 from l2p.task.rows import Rows, mapped, null_invalid, sum_in_blocks
-from l2p.task.table import ByFeature, Drawn
+from l2p.task.table import ByFeature, ByRow, Drawn
 
 GENERATOR = np.random.default_rng(0)
 
@@ -55,13 +55,13 @@ def test_invalid_rows_are_null_in_rows_that_are_ready_and_nobody_looks_again(mon
     monkeypatch.setattr(rows_module, "BLOCK", 2)
     rows = table(num_rows=4)
     rows = rows.replace(x=rows.x.at[3, 1].set(jnp.inf), mask=jnp.ones(4))
-    for full_passes, layout in ((False, jax.Array), (True, ByFeature)):
+    for full_passes, layout in ((False, ByRow), (True, ByFeature)):
         ready = rows.ready(full_passes)
         assert isinstance(ready.x, layout)
-        assert ready.checked and null_invalid(ready) is ready
+        assert null_invalid(ready) is ready
         np.testing.assert_array_equal(ready.mask, [1, 1, 1, 0])
         np.testing.assert_array_equal(jnp.asarray(ready.x), rows.x.at[3].set(0.0))
-        np.testing.assert_allclose(squared_lengths(ready.x), jnp.square(ready.x.T).sum(0), rtol=1e-6)
+        np.testing.assert_allclose(ready.x.squares, jnp.square(jnp.asarray(ready.x)).sum(-1), rtol=1e-6)
 
 
 def test_rows_are_made_ready_once_unless_their_arrays_can_change():
