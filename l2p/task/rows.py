@@ -72,7 +72,7 @@ def _ready(rows: Rows, turn: bool) -> Rows:
     if not isinstance(rows.x, Table):
         rows = rows.replace(x=ByFeature.of(rows.x) if turn else ByRow(rows.x))
     rows = null_invalid(rows)
-    return rows.replace(x=rows.x.replace(squares=squared_lengths(rows.x)))
+    return rows.replace(x=rows.x.replace(squares=squared_lengths(rows.x)))  # pyrefly: ignore[missing-attribute]
 
 
 def null_invalid(rows: Rows) -> Rows:
