@@ -10,7 +10,7 @@ import numpy as np
 from beartype import beartype
 from jaxtyping import AbstractArray, jaxtyped
 
-from l2p.task.by_feature import ByFeature
+from l2p.task.table import Table
 
 #: Classes that others implement, by module: what a method takes and returns is declared there and not again.
 BASES = {"l2p.queries.base": "Query", "l2p.models.base": "Model", "l2p.run.protector": "Protector"}
@@ -57,7 +57,7 @@ def has_shape(annotation):
 def shape(annotation):
     """Check of an annotation: NumPy's arrays pass for JAX's, as they do in JAX, and so does all without a shape."""
     if isinstance(annotation, type) and issubclass(annotation, AbstractArray):
-        return annotation.dtype[jax.Array | np.ndarray | ByFeature, annotation.dim_str]
+        return annotation.dtype[jax.Array | np.ndarray | Table, annotation.dim_str]
     return annotation if has_shape(annotation) else inspect.Signature.empty
 
 

@@ -78,6 +78,12 @@ def test_a_goal_is_judged_on_every_table_that_it_is_about(monkeypatch):
     assert outcomes == [["3", "no |"], ["3", "yes |"], ["not run", " |"]]
 
 
+def test_opacus_is_quoted_with_its_loader_and_with_rows_in_memory():
+    values = {"l2p": [1.0], "Opacus": [200.0], "Opacus, rows in memory": [5.0]}
+    lines = report.goals([Table("logistic, Poisson batches of 1,000, 30,400 x 53", "s", "l2p", values)])
+    assert any("| 200; with rows in memory 5 | yes |" in line for line in lines)
+
+
 def test_every_goal_is_about_a_table_that_is_measured():
     titles = [*map(str, steps.works(quick=False)), f"{replicates.NUM_RUNS} replicates: ", "release: "]
     for goal in report.GOALS:
@@ -140,15 +146,17 @@ def test_plain_losses_are_those_of_the_models_in_either_layout(model):
 
 
 @pytest.mark.slow
-def test_replicates_releases_passes_and_accounting_do_the_same_work_as_their_peers(monkeypatch):
+def test_batches_replicates_releases_passes_and_accounting_do_the_same_work_as_their_peers(monkeypatch):
     for part in (replicates, releases, passes):
         monkeypatch.setattr(part, "QUICK_ROWS", 600)
     monkeypatch.setattr(releases, "RUNS", (("noisygd", "logistic"),))
     monkeypatch.setattr(passes, "BATCHES", (10,))
     monkeypatch.setattr(accounting, "QUICK_QUERIES", 300)
     monkeypatch.setattr(accounting, "FEW", 5)
-    tables = [table for part in (replicates, releases, passes, accounting) for table in part.tables(True, 1)]
-    assert len(tables) == 1 + 3 + 1 + 4
+    monkeypatch.setattr(steps, "works", lambda quick: [Work("logistic", 600, 5, batch=60)])
+    monkeypatch.setattr(peers, "STEPS", {})
+    tables = [table for part in (steps, replicates, releases, passes, accounting) for table in part.tables(True, 1)]
+    assert len(tables) == 2 + 1 + 4 + 1 + 4
     for table in tables:
         assert not table.absent
         assert all(values[0] > 0 for values in table.values.values())

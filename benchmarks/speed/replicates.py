@@ -47,7 +47,7 @@ def l2p_runs(work: Work) -> Callable[[], jax.Array]:
     protector, setup = protector_and_setup(work)
     keys = jax.random.split(jax.random.key(0), NUM_RUNS)
     compiled = jax.jit(jax.vmap(lambda *arguments: run(*arguments)[0], (None, 0, None, None, 0)))
-    arguments = protector, starts(work), rows_of(work), setup, keys
+    arguments = protector, starts(work), rows_of(work).ready(full_passes=False), setup, keys
     return lambda: compiled(*arguments).block_until_ready()
 
 

@@ -17,17 +17,20 @@ from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.cost.sampling import FullBatch, Poisson
+from l2p.privacy.events import Event
 from l2p.protectors import HAND_DESIGNED, Decaying, Optax, Stepwise
 from l2p.protectors.hand_designed import log_constant, logit_constant
 from l2p.run.run import run
-from l2p.task.feature_map import FeatureMap
+from l2p.task.feature_map import FeatureMap, squared_lengths
+from l2p.task.noise import Batch, KeyNoise
 from l2p.task.rows import Rows
+from meta_train.evaluation.budgets import Tabled
 
 MODELS = ("logistic", "softmax:10", "svm", "mlp")
 SIZES, QUICK_SIZE, BATCH = (30_400, 204_800), 4_096, 1_000
 #: With the first the noise is too small to be seen; the second is a usual one.
 QUIET, USUAL = Budget(1e6, 1e-6), Budget(1.0, 1e-6)
-BASE, PLAIN = "l2p", "optax, rows [N, d]"
+BASE, TABLED, PLAIN = "l2p", "l2p, noise multipliers from a table", "optax, rows [N, d]"
 #: Protectors whose steps are timed beside plain ones.
 PROTECTORS = ("noisygd", "noisygd:tuned", "control-plain-adult", "plain-adult", "paper-adult", "universal")
 #: A run: does the steps of a work and gives the params they end at.
@@ -38,9 +41,11 @@ def tables(quick: bool, rounds: int) -> Iterator[Table]:
     """One table for each model and kind of batch, and where the time of a step goes."""
     for work in works(quick):
         yield measure(str(work), BASE, contenders(work), rounds, work.tolerance)
+        if work.model == "logistic":
+            pieces = parts(work) if work.batch is None else batch_parts(work)
+            yield measure(f"parts of a step: {work}", "whole step", pieces, rounds)
         if work.batch is None:
             if work.model == "logistic":
-                yield measure(f"parts of a step: {work}", "whole step", parts(work), rounds)
                 yield measure(f"protectors: {work}", PLAIN, protectors(work), rounds)
             if work.model in ("softmax:10", "mlp"):
                 yield measure(f"clipped sum of gradients: {work}", "never formed", clipped_sums(work), rounds)
@@ -59,8 +64,10 @@ def works(quick: bool) -> Iterator[Work]:
 
 def contenders(work: Work) -> dict[str, Prepare]:
     """What takes these steps, and what no step can do without."""
-    takers = {
+    planned = {} if work.batch is None else {TABLED: (lambda work: l2p_steps(work, tabled=True), work.steps)}
+    takers: dict[str, tuple[Callable[[Work], Run], int]] = {
         BASE: (l2p_steps, work.steps),
+        **planned,
         PLAIN: (plain_steps, work.steps),
         "optax, rows [d, N]": (lambda work: plain_steps(work, by_feature=True), work.steps),
         **{
@@ -107,10 +114,14 @@ def rows_of(work: Work) -> Rows:
     return Rows(jnp.asarray(work.table[:, :-1]), jnp.asarray(work.labels), jnp.ones(work.num_rows))
 
 
-def l2p_steps(work: Work) -> Run:
-    """A simulated run, as comparisons and meta-training run it."""
+def l2p_steps(work: Work, tabled: bool = False) -> Run:
+    """A simulated run, as comparisons run it on rows that are ready; `tabled`, as meta-training does, which has tables
+    of noise multipliers made beforehand, as other libraries are given theirs."""
     protector, setup = protector_and_setup(work)
-    arguments = protector, work.start(), rows_of(work), setup, jax.random.key(0)
+    if tabled:
+        setup = dataclasses.replace(setup, price_list=Tabled.of(setup.price_list))
+    rows = rows_of(work).ready(full_passes=work.batch is None)
+    arguments = protector, work.start(), rows, setup, jax.random.key(0)
     compiled = jax.jit(lambda *arguments: run(*arguments)[0])
     return lambda: compiled(*arguments).block_until_ready()
 
@@ -179,8 +190,9 @@ def one_read(work: Work) -> Contender:
 
 def parts(work: Work) -> dict[str, Prepare]:
     """The parts of a private step of logistic regression, each compiled alone, and the whole."""
-    rows, start = rows_of(work), work.start()
-    margins, squares = rows.x @ start[:-1], jnp.square(rows.x).sum(-1)
+    raw, start = rows_of(work), work.start()
+    rows = raw.ready(full_passes=True)
+    margins, squares = rows.x @ start[:-1], squared_lengths(rows.x)
     residuals, key = jax.nn.sigmoid(margins) - rows.y, jax.random.key(0)
 
     def clipped(residuals: jax.Array, squares: jax.Array) -> jax.Array:
@@ -191,16 +203,49 @@ def parts(work: Work) -> dict[str, Prepare]:
         "margins": (lambda x, params: x @ params[:-1] + INTERCEPT_COLUMN * params[-1], (rows.x, start)),
         "residuals": (lambda margins, y: jax.nn.sigmoid(margins) - y, (margins, rows.y)),
         "norms and clipping": (clipped, (residuals, squares)),
-        "sum of gradients": (lambda weights, x: weights @ x, (residuals, rows.x)),
+        "sum of gradients": (FeatureMap.identity(work.num_columns - 1).weighted_sum, (rows.x, residuals)),
+        "noise": (lambda key: jax.random.normal(key, (work.num_columns,)), (key,)),
+        "call of a compiled function": (lambda key: key, (key,)),
+    }
+    ready = repeated(lambda rows: rows.ready(full_passes=True), (raw,), work.steps, calls=1)
+    return {
+        "whole step": timed(l2p_steps, work),
+        **{name: lambda piece=piece: repeated(*piece, work.steps) for name, piece in pieces.items()},
+        f"making rows ready, once for all runs, over {work.steps}": lambda: ready,
+    }
+
+
+def batch_parts(work: Work) -> dict[str, Prepare]:
+    """The parts of a private step of logistic regression on a batch, each compiled alone, and the whole."""
+    _, setup = protector_and_setup(work)
+    prices, rows, start, key = setup.price_list, rows_of(work).ready(full_passes=False), work.start(), jax.random.key(0)
+    cost = prices.budget / work.steps
+    noise_multiplier = prices.noise_multiplier(cost, sampled=True)
+
+    def draw(key: jax.Array) -> Batch:
+        return KeyNoise(key).batch(prices.sampler, work.num_rows, jnp.zeros((), jnp.int32))
+
+    def clipped_sum(params: jax.Array, rows: Rows, batch: Batch) -> jax.Array:
+        features = FeatureMap.identity(work.num_columns - 1)
+        return work.learner.clipped_gradient_sum(params, rows.take(batch.indices), features, jnp.float32(CLIP_NORM))
+
+    pieces: dict[str, tuple[Callable, tuple]] = {
+        "noise multiplier of the step's share": (
+            lambda prices, cost: prices.noise_multiplier(cost, sampled=True),
+            (prices, cost),
+        ),
+        "its price": (
+            lambda prices, multiplier: prices.price(Event("gaussian", multiplier), sampled=True),
+            (prices, noise_multiplier),
+        ),
+        "lines of the batch": (draw, (key,)),
+        "fetching rows, and their clipped sum": (clipped_sum, (start, rows, draw(key))),
         "noise": (lambda key: jax.random.normal(key, (work.num_columns,)), (key,)),
         "call of a compiled function": (lambda key: key, (key,)),
     }
     return {
         "whole step": timed(l2p_steps, work),
         **{name: lambda piece=piece: repeated(*piece, work.steps) for name, piece in pieces.items()},
-        f"squared lengths of rows, once in {work.steps} steps": lambda: repeated(
-            lambda x: jnp.square(x).sum(-1), (rows.x,), work.steps, calls=1
-        ),
     }
 
 
@@ -241,6 +286,6 @@ def repeated(function: Callable, arguments: tuple, steps: int, calls: int | None
 
     def run() -> None:
         for _ in range(calls or steps):
-            compiled(*arguments).block_until_ready()
+            jax.block_until_ready(compiled(*arguments))
 
     return Contender(run, steps)

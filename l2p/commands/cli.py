@@ -21,6 +21,7 @@ import tyro
 
 from l2p import __version__
 from l2p.base.errors import InputError, NoResult, RowsError, TableWarning, redacted
+from l2p.base.garbage import SELDOM
 from l2p.base.plain_text import plain_output, printable
 from l2p.commands.account import Account
 from l2p.commands.apply import Apply
@@ -94,9 +95,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 def run_process() -> NoReturn:
     """The process `l2p`: `main`, and its exit code."""
-    # Imports and tracing make hundreds of thousands of objects that stay. Python would walk them every few hundred
-    # objects, and again at the end, which takes half a second.
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(*SELDOM)
     try:
         code = main()
         sys.stdout.flush()
@@ -108,7 +107,7 @@ def run_process() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    gc.freeze()
+    gc.freeze()  # or all objects would be walked once more
     sys.exit(code)
 
 

@@ -4,15 +4,18 @@ Nothing else in l2p reads classes off labels, and here too only with a warning a
 estimator in a pipeline read rows without paying: docs/estimators.md says which ones may.
 """
 
-from l2p.estimators.classifier import PrivateClassifier
-from l2p.estimators.messages import (
-    DefaultBoundsWarning,
-    NothingLearnedWarning,
-    PrivacyLeakWarning,
-    RepeatedFitWarning,
-    SimulationWarning,
-)
-from l2p.estimators.regressor import PrivateRegressor
+from l2p.base.garbage import seldom_collected
+
+with seldom_collected():
+    from l2p.estimators.classifier import PrivateClassifier
+    from l2p.estimators.messages import (
+        DefaultBoundsWarning,
+        NothingLearnedWarning,
+        PrivacyLeakWarning,
+        RepeatedFitWarning,
+        SimulationWarning,
+    )
+    from l2p.estimators.regressor import PrivateRegressor
 
 __all__ = [
     "DefaultBoundsWarning",

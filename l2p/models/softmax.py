@@ -12,7 +12,8 @@ import numpy as np
 from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt
 from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, coefficients, joined, numbers
 from l2p.task.feature_map import FeatureMap
-from l2p.task.rows import Rows, sum_in_blocks
+from l2p.task.rows import BLOCK, Rows, sum_in_blocks
+from l2p.task.table import FEW, ByFeature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,9 +114,12 @@ class Softmax(Model):
         residuals, so its norm is the product of their norms."""
         matrix = self._matrix(self.params_for_raw_rows(params, features))
 
+        one_by_one = isinstance(rows.x, ByFeature) and self.num_classes <= FEW
+
         def add(block: Rows) -> jax.Array:
             # Classes first, [K, n]: operations over rows then run along memory.
-            margins = matrix[:-1].T @ block.x.T + INTERCEPT_COLUMN * matrix[-1][:, None]
+            products = (block.x @ matrix[:-1]).T if one_by_one else matrix[:-1].T @ block.x.T
+            margins = products + INTERCEPT_COLUMN * matrix[-1][:, None]
             residuals = jax.nn.softmax(margins, axis=0) - (block.y[None, :] == jnp.arange(self.num_classes)[:, None])
             squares = block.squared_norms(features)
             finite = jnp.isfinite(residuals).all(0) & jnp.isfinite(squares)
@@ -126,7 +130,9 @@ class Softmax(Model):
             return jnp.concatenate([total, INTERCEPT_COLUMN * weights.sum(-1)[None, :]]).ravel()
 
         # Lengths of all rows first: they are the same at every step.
-        return sum_in_blocks(add, rows.replace(squares=rows.squared_norms(features)))
+        return sum_in_blocks(
+            add, rows.replace(squares=rows.squared_norms(features)), len(rows.y) if one_by_one else BLOCK
+        )
 
     def exact_margins(self, params: jax.Array, rows: QuantizedRows) -> jax.Array:
         """Margins of a block's rows, exact at rounded params: f32[p] -> f64[n, K], f32[k, p] -> f64[n, k, K]."""

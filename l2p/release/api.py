@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 import jax
 
 from l2p.base.errors import InputError
+from l2p.base.garbage import seldom_collected
 from l2p.base.kept_programs import kept_programs
 from l2p.checkpoints import lookup
 from l2p.checkpoints.defaults import default_protector
@@ -44,7 +45,8 @@ def _keeps_programs(train: Train) -> Train:
 
     @functools.wraps(train)
     def run(data: Any, protector: Any = None, budget: Budget | None = None, **options: Any) -> Any:
-        with kept_programs(budget is None or budget.adjacency is not Adjacency.ADD_REMOVE):
+        keep = budget is None or budget.adjacency is not Adjacency.ADD_REMOVE
+        with kept_programs(keep), seldom_collected():
             return train(data, protector, budget, **options)
 
     return cast(Train, run)

@@ -101,9 +101,8 @@ def _train(
         private = task.private if isinstance(task.private, Rows) else checks.Checked.over(task.private, labels)
         rows = private if task.public is None else public_data.apart(private, task.public)
         if isinstance(rows, Rows):
-            rows = single(rows)
-            if not noise.releases and isinstance(setup.price_list.sampler, FullBatch):
-                rows = rows.for_full_passes()
+            full_passes = isinstance(setup.price_list.sampler, FullBatch)
+            rows = single(rows) if noise.releases else rows.ready(full_passes)
         public = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
         run, first = begin(protector, params, rows, setup, noise.draw(0), public)

@@ -261,8 +261,7 @@ def run(
 ) -> tuple[jax.Array, Run, tuple[Records, Records], Any]:
     """A whole simulated run: (released params, final run, records of init and of the steps, observations)."""
     noise = Simulation(key)
-    if isinstance(setup.price_list.sampler, FullBatch):
-        rows = rows.for_full_passes()
+    rows = rows.ready(full_passes=isinstance(setup.price_list.sampler, FullBatch))
     begun, first = start(protector, params, rows, setup, noise, public)
     ended, later, observations = advance(protector, begun, rows, setup, noise, protector.num_steps, public, observe)
     return protector.finish(ended.params, ended.state, setup), ended, (first, later), observations

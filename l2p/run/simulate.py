@@ -211,7 +211,7 @@ def _stacked(divide: Divide, rows: Rows, seeds: Sequence[int], full_passes: bool
     """Private and public rows of several seeds, leaves [S, ...]."""
     tasks = [divide(rows, seed) for seed in seeds]
     private, public = jax.tree.map(lambda *leaves: jnp.stack(leaves), *((task.private, task.public) for task in tasks))
-    return (private.for_full_passes() if full_passes else private), public
+    return private.ready(full_passes), public
 
 
 def _pad(tree: Any, num_steps: int, **mode: Any) -> Any:

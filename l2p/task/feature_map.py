@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p.base import struct
-from l2p.task.by_feature import ByFeature
+from l2p.task.table import Table
 
 
 @struct.dataclass
@@ -26,7 +26,7 @@ class Basis:
 
 def squared_lengths(x: jax.Array) -> jax.Array:
     """Squared L2 norms f32[n] of rows f32[n, d]."""
-    return x.squared_lengths() if isinstance(x, ByFeature) else jnp.square(x).sum(-1)
+    return x.squared_lengths() if isinstance(x, Table) else jnp.square(x).sum(-1)
 
 
 @struct.dataclass
@@ -73,7 +73,7 @@ class FeatureMap(struct.Struct):
 
     def apply(self, x: jax.Array) -> jax.Array:
         """Mapped features: f32[n, d] -> f32[n, k]."""
-        if isinstance(x, ByFeature):
+        if isinstance(x, Table):
             moved = x.affine(self.center, self.scale)
             return moved if self.basis is None else moved.turned(self.basis.forward)  # pyrefly: ignore[bad-return]
         centred = (x - self.center[None, :]) * self.scale
@@ -97,7 +97,7 @@ class FeatureMap(struct.Struct):
         Returns:
           f32[d] or f32[k, d], of mapped features.
         """
-        total = x.weighted_sum(weights) if isinstance(x, ByFeature) else weights @ x
+        total = x.weighted_sum(weights) if isinstance(x, Table) else weights @ x
         total = (total - jnp.multiply.outer(weights.sum(-1), self.center)) * self.scale
         return total if self.basis is None else total @ self.basis.forward
 

@@ -1,15 +1,17 @@
 """Rows in memory: scaled, masked, mapped, cut into blocks."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.base.compiled import as_one
-from l2p.task.by_feature import ByFeature
 from l2p.task.feature_map import FeatureMap, squared_lengths
+from l2p.task.table import ByFeature, ByRow, Table
 
 #: Rows of a block whose products with several vectors of weights stay in a core's cache.
 BLOCK = 2048
@@ -20,8 +22,8 @@ class Rows(struct.Struct):
     """A block of rows.
 
     Attributes:
-      x: f32[n, d], features scaled to [0, 1] by declared bounds; a `ByFeature` stands in for the array where they are
-        read many times.
+      x: f32[n, d], features scaled to [0, 1] by declared bounds; a `Table` stands in for the array where products
+        with it are faster.
       y: f32[n], targets: classes 0 to K - 1, or values scaled to [0, 1] by declared bounds.
       mask: f32[n], 1 for a row, 0 for a null row (padding, or an invalid row counted as null). Simulations on
         public rows may use other weights: a weight of w stands for w copies of the row.
@@ -38,25 +40,51 @@ class Rows(struct.Struct):
         """Squared norms f32[n] of rows read through a map: `squares`, where they are known."""
         return features.squared_norms(self.x) if self.squares is None else self.squares
 
-    def for_full_passes(self) -> "Rows":
-        """The rows for a run that reads all of them at each step: feature by feature, unless a cache holds them."""
-        return self.replace(x=ByFeature.of(self.x)) if self.x.shape[-2] >= BLOCK else self
+    def ready(self, full_passes: bool) -> "Rows":
+        """The rows f32[..., n, d] as runs read them: invalid ones null and, where a run reads all of them at each step,
+        feature by feature, unless a cache holds them. They are made once for all runs on this object, where its arrays
+        cannot change."""
+        made = vars(self).setdefault("_made", {})
+        if full_passes not in made:
+            rows = _ready(self, full_passes and self.x.shape[-2] >= BLOCK)
+            if not all(map(_is_constant, jax.tree.leaves((self, rows)))):
+                return rows
+            made[full_passes] = rows
+        return made[full_passes]
 
     def take(self, indices: jax.Array) -> "Rows":
         """The rows of these indices i32[m]."""
-        x = self.x.take(indices) if isinstance(self.x, ByFeature) else self.x[indices]
-        return Rows(x, *jax.tree.map(lambda leaf: leaf[indices], (self.y, self.mask, self.squares)))
+        x = self.x if isinstance(self.x, Table) else ByRow(self.x)
+        return Rows(x.take(indices), *jax.tree.map(lambda leaf: leaf[indices], (self.y, self.mask, self.squares)))  # pyrefly: ignore[bad-argument-type]
 
     def __repr__(self) -> str:
         # Errors and tracebacks print it, and must show neither rows nor their number.
         return "Rows(not shown)"
 
 
-@as_one
+def _is_constant(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+
+
+@functools.partial(as_one, static=("turn",))
+def _ready(rows: Rows, turn: bool) -> Rows:
+    rows = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rows)
+    if not isinstance(rows.x, Table):
+        rows = rows.replace(x=ByFeature.of(rows.x) if turn else ByRow(rows.x))
+    rows = null_invalid(rows)
+    return rows.replace(x=rows.x.replace(squares=squared_lengths(rows.x)))  # pyrefly: ignore[missing-attribute]
+
+
 def null_invalid(rows: Rows) -> Rows:
-    """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping."""
-    valid = jnp.isfinite(rows.x.T).all(0) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
-    x = rows.x.where(valid) if isinstance(rows.x, ByFeature) else jnp.where(valid[:, None], rows.x, 0.0)
+    """Rows with a value that is not finite become null rows: they contribute nothing, before any clipping. Rows that
+    are ready have none."""
+    return rows if isinstance(rows.x, Table) and rows.x.squares is not None else _null_invalid(rows)
+
+
+@as_one
+def _null_invalid(rows: Rows) -> Rows:
+    valid = jnp.isfinite(rows.x.mT).all(-2) & jnp.isfinite(rows.y) & jnp.isfinite(rows.mask)
+    x = rows.x.where(valid) if isinstance(rows.x, Table) else jnp.where(valid[..., None], rows.x, 0.0)
     return Rows(x, jnp.where(valid, rows.y, 0.0), jnp.where(valid, rows.mask, 0.0))  # pyrefly: ignore[bad-argument-type]
 
 
@@ -109,7 +137,7 @@ def sum_in_blocks(function: Callable[[Rows], jax.Array], rows: Rows, block: int 
 
     def part(start: jax.Array | int, size: int) -> Rows:
         cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size)  # noqa: E731
-        x = rows.x.part(start, size) if isinstance(rows.x, ByFeature) else cut(rows.x)
+        x = rows.x.part(start, size) if isinstance(rows.x, Table) else cut(rows.x)
         return Rows(x, *jax.tree.map(cut, (rows.y, rows.mask, rows.squares)))  # pyrefly: ignore[bad-argument-type]
 
     def add(total: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:

@@ -68,7 +68,7 @@ class ByMu:
             planned = price_list_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
             return _capped(Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows, self.kind), capped)
 
-        return rows.for_full_passes(), jax.vmap(setup)(batch.log_signal, num_rows)
+        return rows.ready(full_passes=True), jax.vmap(setup)(batch.log_signal, num_rows)
 
 
 @struct.dataclass

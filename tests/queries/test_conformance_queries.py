@@ -16,10 +16,10 @@ from l2p.queries import (
     TargetSum,
 )
 from l2p.queries.selection import Selection
-from l2p.task.by_feature import ByFeature
 from l2p.task.exact_sums import MARGIN
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
+from l2p.task.table import ByFeature
 from tests.queries.conformance import (
     ADDITIVE,
     ADJACENCIES,

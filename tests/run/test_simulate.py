@@ -15,8 +15,8 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.run.run import run
 from l2p.run.simulate import CHUNK, mean_loss, noise_key, simulate, split, splits_digest
 from l2p.tables.public import catalog
-from l2p.task.by_feature import ByFeature
 from l2p.task.rows import Rows
+from l2p.task.table import ByFeature
 
 BUDGETS = [Budget(0.5, 1e-5), Budget(2.0, 1e-5)]
 SEEDS = [3, 4]

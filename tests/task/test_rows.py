@@ -7,9 +7,9 @@ import pytest
 
 from l2p.models import find_model
 from l2p.task import rows as rows_module
-from l2p.task.by_feature import ByFeature
 from l2p.task.feature_map import Basis, FeatureMap
-from l2p.task.rows import Rows, null_invalid, sum_in_blocks
+from l2p.task.rows import Rows, mapped, null_invalid, sum_in_blocks
+from l2p.task.table import ByFeature, ByRow, Drawn
 
 GENERATOR = np.random.default_rng(0)
 
@@ -39,13 +39,54 @@ def test_the_table_stands_in_for_the_array_that_it_was_made_from():
     np.testing.assert_array_equal(by_feature.weighted_sum(x.T), x.T @ x)
 
 
+def test_drawn_rows_stand_in_for_their_array():
+    x = table().x
+    drawn, weights = Drawn(x), jnp.arange(6.0).reshape(3, 2)
+    assert (drawn.shape, drawn.ndim, drawn.dtype) == (x.shape, 2, x.dtype)
+    np.testing.assert_array_equal(jnp.asarray(drawn), x)
+    np.testing.assert_array_equal(drawn[2:], x[2:])
+    np.testing.assert_allclose(drawn @ weights, x @ weights, rtol=1e-6)
+    np.testing.assert_allclose(drawn @ weights[:, 1], x @ weights[:, 1], rtol=1e-6)
+    np.testing.assert_allclose(drawn.weighted_sum(x.T), x.T @ x, rtol=1e-5)
+    np.testing.assert_allclose(drawn.weighted_sum(x[:, 0]), x[:, 0] @ x, rtol=1e-5)
+
+
+def test_invalid_rows_are_null_in_rows_that_are_ready_and_nobody_looks_again(monkeypatch):
+    monkeypatch.setattr(rows_module, "BLOCK", 2)
+    rows = table(num_rows=4)
+    rows = rows.replace(x=rows.x.at[3, 1].set(jnp.inf), mask=jnp.ones(4))
+    for full_passes, layout in ((False, ByRow), (True, ByFeature)):
+        ready = rows.ready(full_passes)
+        assert isinstance(ready.x, layout)
+        assert null_invalid(ready) is ready
+        np.testing.assert_array_equal(ready.mask, [1, 1, 1, 0])
+        np.testing.assert_array_equal(jnp.asarray(ready.x), rows.x.at[3].set(0.0))
+        np.testing.assert_allclose(ready.x.squares, jnp.square(jnp.asarray(ready.x)).sum(-1), rtol=1e-6)
+
+
+def test_rows_are_made_ready_once_unless_their_arrays_can_change():
+    rows = table()
+    assert rows.ready(True) is rows.ready(True)
+    changing = Rows(*(np.array(leaf) for leaf in (rows.x, rows.y, rows.mask)))
+    changing.ready(True)
+    changing.mask[:] = 0.0
+    assert changing.ready(True).mask.sum() == 0.0
+    traced = jax.jit(lambda: rows.replace().ready(False).mask.sum())()  # nothing of a trace is kept
+    assert traced == rows.ready(False).mask.sum() == jax.jit(lambda: rows.ready(False).mask.sum())()
+
+
+def test_a_map_that_overflows_makes_null_rows_of_rows_that_were_ready():
+    rows = table(num_rows=4).ready(True)
+    assert mapped(rows, FeatureMap(jnp.zeros(3), jnp.float32(jnp.inf))).mask.sum() == 0.0
+
+
 def test_rows_are_taken_and_nulled_alike_in_both_layouts():
     rows = table()
     rows = rows.replace(x=rows.x.at[3, 1].set(jnp.inf))
     indices = jnp.array([5, 3, 3, 0])
     for change in (lambda rows: rows.take(indices), null_invalid):
         for plain, other in zip(
-            jax.tree.leaves(change(rows)), (np.asarray(leaf) for leaf in fields(change(turned(rows)))), strict=True
+            *([np.asarray(leaf) for leaf in fields(change(each))] for each in (rows, turned(rows))), strict=True
         ):
             np.testing.assert_array_equal(plain, other)
 
