@@ -1,0 +1,135 @@
+"""Cells in groups: how many have headroom, how much, and by which constants."""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from l2p.protectors.conditioning import KNOT_RANGE
+from meta_train.config.bands import BANDS
+
+Cell = dict[str, Any]
+
+#: Cells whose control is so near to the model without privacy, as a share of the gap, have no headroom.
+LEAST = 0.02
+#: Groups by number of rows and of features: the least, and the first one that is too many.
+SIZES = {
+    "fewer than 1,000 rows": ("rows", 0, 1_000),
+    "1,000 to 4,000 rows": ("rows", 1_000, 4_000),
+    "4,000 rows and more": ("rows", 4_000, math.inf),
+    "fewer than 16 features": ("features", 0, 16),
+    "16 to 63 features": ("features", 16, 64),
+    "64 features and more": ("features", 64, math.inf),
+}
+KINDS = {"binary": "two classes", "multiclass": "several classes", "regression": "numbers"}
+HEADER = ("cells", "number", "with headroom", "of the distance", "of the gap", "gains", "above", "searched above")
+#: Constants in the table of those that matter most.
+MOST = 14
+
+
+def has_headroom(cell: Cell) -> bool:
+    """True if the control is far enough above the model without privacy."""
+    return gap(cell) > 0.0 and distance(cell) > LEAST * gap(cell)
+
+
+def gap(cell: Cell) -> float:
+    """Loss at the start less that without privacy."""
+    return cell["losses"]["start"] - cell["losses"]["nonprivate"]
+
+
+def distance(cell: Cell) -> float:
+    """The control's loss less that without privacy."""
+    return cell["losses"]["control"] - cell["losses"]["nonprivate"]
+
+
+def is_sure(difference: Sequence[float]) -> bool:
+    """True if a mean is above zero by more than two of its standard errors."""
+    mean, error = difference
+    return mean > 2.0 * error
+
+
+def is_above(cell: Cell) -> bool:
+    """True if the control surely ends above the better of start and best constant."""
+    losses = cell["losses"]
+    return is_sure(cell["over"]["start" if losses["start"] < losses["constant"] else "constant"])
+
+
+def bands() -> dict[str, Callable[[Cell], bool]]:
+    """Tests for the bands of log(mu N) in which protectors are judged."""
+    edges = itertools.pairwise(np.linspace(*KNOT_RANGE, BANDS + 1))
+    return {f"{low:.1f} to {high:.1f}": functools.partial(is_within, "log_signal", low, high) for low, high in edges}
+
+
+def is_within(field: str, low: float, high: float, cell: Cell) -> bool:
+    """True if a number of the cell is at least `low` and below `high`."""
+    return low <= cell[field] < high
+
+
+def groups(cells: Sequence[Cell]) -> Mapping[str, list[Cell]]:
+    """The cells by budget, target, size and model."""
+    tests: dict[str, Callable[[Cell], bool]] = {"all": lambda cell: True}
+    tests |= {f"log(mu N) {name}": test for name, test in bands().items()}
+    tests |= {word: lambda cell, kind=kind: cell["kind"] == kind for kind, word in KINDS.items()}
+    tests |= {name: functools.partial(is_within, *size) for name, size in SIZES.items()}
+    models = sorted({cell["model"] for cell in cells})
+    tests |= {model: lambda cell, model=model: cell["model"] == model for model in models}
+    chosen = {name: [cell for cell in cells if test(cell)] for name, test in tests.items()}
+    return {name: group for name, group in chosen.items() if group}
+
+
+def summary(cells: Sequence[Cell]) -> str:
+    """Both tables, in Markdown."""
+    lines = [HEADER, ("---",) * len(HEADER), *((name, *figures(group)) for name, group in groups(cells).items())]
+    tables = (lines, of_constants(cells))
+    return "\n\n".join("\n".join(f"| {' | '.join(line)} |" for line in table) for table in tables)
+
+
+def figures(cells: Sequence[Cell]) -> list[str]:
+    """Number of cells, and of those with headroom, and there the mean headroom over the control's distance and over the
+    gap, and the share of cells where it is sure; then the shares of all cells where the control, and the searched one,
+    surely end above the better of start and best constant."""
+    able = [cell for cell in cells if has_headroom(cell)]
+    gains = [cell["over"]["searched"][0] for cell in able]
+    means = (
+        np.mean([gain / size(cell) for gain, cell in zip(gains, able, strict=True)]) if able else math.nan
+        for size in (distance, gap)
+    )
+    shares = (
+        np.mean([is_sure(cell["over"]["searched"]) for cell in able]) if able else math.nan,
+        np.mean([is_above(cell) for cell in cells]),
+        np.mean([is_sure(cell["searched_over_floor"]) for cell in cells]),
+    )
+    return [str(len(cells)), str(len(able)), *map(percent, (*means, *shares))]
+
+
+def percent(share: float) -> str:
+    """A share in percent, "-" for none.
+
+    >>> percent(0.123), percent(math.nan)
+    ('12 %', '-')
+    """
+    return "-" if math.isnan(share) else f"{100.0 * share:.0f} %"
+
+
+def of_constants(cells: Sequence[Cell]) -> list[Sequence[str]]:
+    """Lines on the constants that matter most where the search surely gains: by band, the mean share of the gain that
+    is lost where one is put back to the control's, and how far the search moved it."""
+    surely = [cell for cell in cells if cell.get("worth") and is_sure(cell["over"]["searched"])]
+    by_band = {name: [cell for cell in surely if test(cell)] for name, test in bands().items()}
+    by_band = {name: group for name, group in {"all": surely, **by_band}.items() if group}
+
+    def mean(name: str, field: str, group: Sequence[Cell]) -> float:
+        return float(np.mean([np.clip(cell[field].get(name, 0.0), -9.0, 9.0) for cell in group]))
+
+    names = sorted({name for cell in surely for name in cell["worth"]}, key=lambda name: -mean(name, "worth", surely))
+    lines: list[Sequence[str]] = [("constant", *(f"{name} ({len(group)})" for name, group in by_band.items()))]
+    lines.append(("---",) * len(lines[0]))
+    for name in names[:MOST]:
+        entries = (
+            f"{percent(mean(name, 'worth', each))}, {mean(name, 'moved', each):+.2f}" for each in by_band.values()
+        )
+        lines.append((name, *entries))
+    return lines
