@@ -5,13 +5,13 @@
 
 FOLDER holds OpenML's tables as ARFF; without it they are downloaded. A cell is a table, a model and a budget, and a
 line of OUT/cells.jsonl. A case, a table and a model, is not run again once its cells are there. A fifth of a table's
-rows is for testing alone. On the others, 10,000 at most, run
+rows is for testing alone. On the others, 6,000 at most, run
 
 - the control of the fold that never saw the table;
 - the same protector, its constants at this budget searched on these rows: gradient descent through simulated runs on
   four fifths of them, which stand for all, judged on the last fifth, with other draws and other noise at every step.
   The search is not charged, so this is no private method: it shows what the filter can do where it knows its table;
-- rivals, each at its own settings;
+- rivals that are asked for by name, each at its own settings;
 - references: the model without privacy, with the best of a few ridges; the best constant; the start.
 
 Losses are those on the test rows, means over 12 draws of noise that no search has used. Headroom is what the search
@@ -35,7 +35,7 @@ from l2p.tables.public import openml
 def main(
     out: Path,
     tables: Path | None = None,
-    rivals: tuple[str, ...] = ("universal", "noisygd_mean:tuned"),
+    rivals: tuple[str, ...] = (),
     only: str = "",
     summarise: bool = False,
 ) -> None:
@@ -44,7 +44,7 @@ def main(
     Args:
       out: folder of the cells.
       tables: folder of OpenML's tables, as ARFF.
-      rivals: methods to run beside the control.
+      rivals: methods to run beside the control, such as universal or noisygd_mean:tuned.
       only: part of the names of the tables to run.
       summarise: only print.
     """

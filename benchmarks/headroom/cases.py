@@ -37,7 +37,7 @@ MORE = {
     "mlp": ("ipums_br", "breast_cancer", "openml:diabetes", "openml:tic-tac-toe", "openml:kr.vs.kp"),
 }
 #: The most rows that a run reads.
-MOST_ROWS = 10_000
+MOST_ROWS = 6_000
 #: Seeds of noise to score with, in groups that are simulated together.
 SEEDS = (range(6), range(6, 12))
 #: Ridges of the model without privacy; None is as small as its solver bears.
