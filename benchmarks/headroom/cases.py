@@ -1,6 +1,7 @@
 """Tables and models, and what is measured on them."""
 
 import functools
+import itertools
 import math
 import random
 import time
@@ -55,12 +56,13 @@ class Table(NamedTuple):
 
 
 def cases() -> list[tuple[str, str]]:
-    """Names of tables and models, in an order that mixes all kinds."""
+    """Names of tables and models: one with two classes, with several, with numbers, one of `MORE`, and so on."""
     names = [*SETS, *(openml.OPENML + name for name in openml.TABLES)]
-    every = [(name, MODEL_OF[catalog.kind_of(name)]) for name in names]
-    every += [(name, model) for model, few in MORE.items() for name in few]
-    random.Random(0).shuffle(every)
-    return every
+    of_kinds = [[(name, MODEL_OF[kind]) for name in names if catalog.kind_of(name) == kind] for kind in MODEL_OF]
+    of_kinds.append([(name, model) for model, few in MORE.items() for name in few])
+    for group in of_kinds:
+        random.Random(4).shuffle(group)
+    return [case for turn in itertools.zip_longest(*of_kinds) for case in turn if case is not None]
 
 
 def table_of(name: str, model: str) -> Table:
