@@ -25,7 +25,8 @@ def cell(control, searched, error=0.001, **fields):
     """A cell of a table whose start has loss .7, best constant .6, and model without privacy .5."""
     losses = {"start": 0.7, "constant": 0.6, "nonprivate": 0.5, "control": control, "searched": searched}
     over = {name: [control - loss, error] for name, loss in losses.items()}
-    defaults = {"log_signal": 5.0, "rows": 500, "features": 20, "kind": "binary", "model": "logistic"}
+    defaults = {"data": "openml:vote", "model": "logistic", "kind": "binary", "epsilon": 1.0, "log_signal": 5.0}
+    defaults |= {"rows": 500, "features": 20}
     above = [searched - 0.6, error]
     return {"losses": losses, "over": over, "searched_over_floor": above} | defaults | fields
 
@@ -88,10 +89,10 @@ def test_cells_are_counted_in_their_groups():
     near, half, none = cell(0.503, 0.503), cell(0.6, 0.55), cell(0.65, 0.65, kind="regression", rows=5000)
     assert [summary.has_headroom(each) for each in (near, half, none)] == [False, True, True]
     groups = summary.groups([near, half, none])
-    assert summary.figures(groups["two classes"]) == ["2", "1", "50 %", "25 %", "100 %", "0 %", "0 %"]
-    assert summary.figures(groups["numbers"]) == ["1", "1", "0 %", "0 %", "0 %", "100 %", "100 %"]
+    assert summary.figures(groups["two classes"]) == ["2", "1", "50 %", "25 %", "0.0500", "100 %", "0 %", "0 %"]
+    assert summary.figures(groups["numbers"]) == ["1", "1", "0 %", "0 %", "0.0000", "0 %", "100 %", "100 %"]
     assert [len(groups[name]) for name in ("all", "log(mu N) 4.0 to 5.7", "4,000 rows and more")] == [3, 3, 1]
-    assert summary.figures([near])[2:5] == ["-", "-", "-"]
+    assert summary.figures([near])[2:6] == ["-", "-", "-", "-"]
 
 
 def test_a_model_without_privacy_that_is_no_better_than_the_start_leaves_no_headroom():
@@ -106,3 +107,13 @@ def test_constants_are_ranked_where_the_search_surely_gains():
     lines = summary.of_constants([cell(0.6, 0.55, **fields), unsure])
     assert lines[0] == ("constant", "all (1)", "4.0 to 5.7 (1)")
     assert lines[2:] == [("b", *["60 %, -2.00"] * 2), ("a", *["10 %, +1.00"] * 2)]
+
+
+def test_a_case_has_a_line_with_the_gain_at_each_budget():
+    unsure, near = cell(0.6, 0.55, error=0.1, epsilon=3.0), cell(0.501, 0.4, epsilon=10.0)
+    lines = summary.of_cases([near, unsure, cell(0.6, 0.55), cell(0.6, 0.55, data="adult")])
+    assert lines[0] == ("epsilon", "1", "3", "10")
+    assert lines[2:] == [
+        ("adult, logistic, 500 x 20", "50 %*", "", ""),
+        ("vote, logistic, 500 x 20", "50 %*", "50 %", "none"),
+    ]

@@ -1,4 +1,4 @@
-"""Cells in groups: how many have headroom, how much, and by which constants."""
+"""Cells by case and in groups: how many have headroom, how much, and by which constants."""
 
 import functools
 import itertools
@@ -25,7 +25,10 @@ SIZES = {
     "64 features and more": ("features", 64, math.inf),
 }
 KINDS = {"binary": "two classes", "multiclass": "several classes", "regression": "numbers"}
-HEADER = ("cells", "number", "with headroom", "of the distance", "of the gap", "gains", "above", "searched above")
+HEADER = (
+    *("cells", "number", "with headroom", "of the distance", "of the gap", "of loss"),
+    *("sure", "control above", "searched above"),
+)
 #: Constants in the table of those that matter most.
 MOST = 14
 
@@ -81,28 +84,29 @@ def groups(cells: Sequence[Cell]) -> Mapping[str, list[Cell]]:
 
 
 def summary(cells: Sequence[Cell]) -> str:
-    """Both tables, in Markdown."""
+    """Tables of groups, of constants and of cases, in Markdown."""
     lines = [HEADER, ("---",) * len(HEADER), *((name, *figures(group)) for name, group in groups(cells).items())]
-    tables = (lines, of_constants(cells))
+    tables = (lines, of_constants(cells), of_cases(cells))
     return "\n\n".join("\n".join(f"| {' | '.join(line)} |" for line in table) for table in tables)
 
 
 def figures(cells: Sequence[Cell]) -> list[str]:
-    """Number of cells, and of those with headroom, and there the mean headroom over the control's distance and over the
-    gap, and the share of cells where it is sure; then the shares of all cells where the control, and the searched one,
-    surely end above the better of start and best constant."""
+    """Number of cells, and of those with headroom; there the mean gain of the search over the control's distance, over
+    the gap, and in test loss, and the share of cells where it is sure; then the shares of all cells where the control,
+    and the searched one, surely end above the better of start and best constant."""
     able = [cell for cell in cells if has_headroom(cell)]
     gains = [cell["over"]["searched"][0] for cell in able]
-    means = (
+    means = [
         np.mean([gain / size(cell) for gain, cell in zip(gains, able, strict=True)]) if able else math.nan
         for size in (distance, gap)
-    )
+    ]
+    loss = f"{np.mean(gains):.4f}" if able else "-"
     shares = (
         np.mean([is_sure(cell["over"]["searched"]) for cell in able]) if able else math.nan,
         np.mean([is_above(cell) for cell in cells]),
         np.mean([is_sure(cell["searched_over_floor"]) for cell in cells]),
     )
-    return [str(len(cells)), str(len(able)), *map(percent, (*means, *shares))]
+    return [str(len(cells)), str(len(able)), *map(percent, means), loss, *map(percent, shares)]
 
 
 def percent(share: float) -> str:
@@ -133,3 +137,18 @@ def of_constants(cells: Sequence[Cell]) -> list[Sequence[str]]:
         )
         lines.append((name, *entries))
     return lines
+
+
+def of_cases(cells: Sequence[Cell]) -> list[Sequence[str]]:
+    """A line for each table and model: at each budget the gain over the control's distance, with a star where it is
+    sure, "none" where there is no headroom."""
+    budgets = sorted({cell["epsilon"] for cell in cells})
+    by_case: dict[str, dict[float, str]] = {}
+    for cell in sorted(cells, key=lambda cell: (cell["kind"], cell["data"], cell["model"])):
+        name = f"{cell['data'].removeprefix('openml:')}, {cell['model']}, {cell['rows']:,} x {cell['features']}"
+        gain = cell["over"]["searched"]
+        word = f"{percent(gain[0] / distance(cell))}{'*' * is_sure(gain)}" if has_headroom(cell) else "none"
+        by_case.setdefault(name, {})[cell["epsilon"]] = word
+    header = ("epsilon", *(f"{budget:g}" for budget in budgets))
+    rows = ((name, *(words.get(budget, "") for budget in budgets)) for name, words in by_case.items())
+    return [header, ("---",) * len(header), *rows]
