@@ -91,22 +91,21 @@ def summary(cells: Sequence[Cell]) -> str:
 
 
 def figures(cells: Sequence[Cell]) -> list[str]:
-    """Number of cells, and of those with headroom; there the mean gain of the search over the control's distance, over
-    the gap, and in test loss, and the share of cells where it is sure; then the shares of all cells where the control,
-    and the searched one, surely end above the better of start and best constant."""
+    """Number of cells, and of those with headroom; there the mean gain of the search over the mean distance of the
+    control, both in units of the gap; the former; the gain in test loss; and the share of cells where it is sure; then
+    the shares of all cells where the control, and the searched one, surely end above the better of start and best
+    constant."""
     able = [cell for cell in cells if has_headroom(cell)]
     gains = [cell["over"]["searched"][0] for cell in able]
-    means = [
-        np.mean([gain / size(cell) for gain, cell in zip(gains, able, strict=True)]) if able else math.nan
-        for size in (distance, gap)
-    ]
+    gain = np.mean([gain / gap(cell) for gain, cell in zip(gains, able, strict=True)]) if able else math.nan
+    left = np.mean([distance(cell) / gap(cell) for cell in able]) if able else math.nan
     loss = f"{np.mean(gains):.4f}" if able else "-"
     shares = (
         np.mean([is_sure(cell["over"]["searched"]) for cell in able]) if able else math.nan,
         np.mean([is_above(cell) for cell in cells]),
         np.mean([is_sure(cell["searched_over_floor"]) for cell in cells]),
     )
-    return [str(len(cells)), str(len(able)), *map(percent, means), loss, *map(percent, shares)]
+    return [str(len(cells)), str(len(able)), percent(gain / left), percent(gain), loss, *map(percent, shares)]
 
 
 def percent(share: float) -> str:
@@ -120,13 +119,14 @@ def percent(share: float) -> str:
 
 def of_constants(cells: Sequence[Cell]) -> list[Sequence[str]]:
     """Lines on the constants that matter most where the search surely gains: by band, the mean share of the gain that
-    is lost where one is put back to the control's, and how far the search moved it."""
+    is lost where one is put back to the control's, between none and all of it, and how far the search moved it."""
     surely = [cell for cell in cells if cell.get("worth") and is_sure(cell["over"]["searched"])]
     by_band = {name: [cell for cell in surely if test(cell)] for name, test in bands().items()}
     by_band = {name: group for name, group in {"all": surely, **by_band}.items() if group}
 
     def mean(name: str, field: str, group: Sequence[Cell]) -> float:
-        return float(np.mean([np.clip(cell[field].get(name, 0.0), -9.0, 9.0) for cell in group]))
+        values = [cell[field].get(name, 0.0) for cell in group]
+        return float(np.mean(np.clip(values, 0.0, 1.0) if field == "worth" else values))
 
     names = sorted({name for cell in surely for name in cell["worth"]}, key=lambda name: -mean(name, "worth", surely))
     lines: list[Sequence[str]] = [("constant", *(f"{name} ({len(group)})" for name, group in by_band.items()))]
