@@ -127,7 +127,7 @@ def test_constants_are_ranked_where_the_search_surely_gains():
     unsure = cell(0.6, 0.599, worth={"a": 9.0}, moved={"a": 9.0})
     lines = summary.of_constants([cell(0.6, 0.55, **fields), unsure])
     assert lines[0] == ("constant", "all (1)", "4.0 to 5.7 (1)")
-    assert lines[2:] == [("b", *["60 %, -2.00"] * 2), ("a", *["10 %, +1.00"] * 2)]
+    assert lines[2:] == [("b", *["60 %, -2.00 (0.00)"] * 2), ("a", *["10 %, +1.00 (0.00)"] * 2)]
 
 
 def test_a_case_has_a_line_with_the_gain_at_each_budget():
@@ -138,3 +138,15 @@ def test_a_case_has_a_line_with_the_gain_at_each_budget():
         ("adult, logistic, 500 x 20", "50 %*", "", ""),
         ("vote, logistic, 500 x 20", "50 %*", "50 %", "none"),
     ]
+
+
+def test_choices_of_an_eigenbasis_are_told_apart():
+    features = 10  # of log(mu N) 5.0: log(mu N / d) is 2.7
+    for least, expected in ((1.5, "another share"), (3.0, "bought, too")):
+        moved = {"eigenbasis.log_least_ratio": search.ALWAYS - least}
+        assert summary.basis(cell(0.6, 0.55, moved=moved, features=features)) == expected
+    assert summary.basis(cell(0.6, 0.55, moved={"a": 1.0})) == "as the control"
+    without = cell(0.6, 0.55, moved={"eigenbasis.log_least_ratio": 18.0}, features=features)
+    assert summary.basis(without) == "not bought"
+    lines = summary.of_bases([without, cell(0.6, 0.6)])
+    assert [line for line in lines[2:] if set(line[1:]) != {"0"}] == [("2 to 3", "0", "0", "0", "1: 25 %")]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.headroom.search import ALWAYS
 from l2p.protectors.conditioning import KNOT_RANGE
 from meta_train.config.bands import BANDS
 
@@ -29,6 +30,9 @@ HEADER = (
     *("cells", "number", "with headroom", "of the distance", "of the gap", "of loss"),
     *("sure", "control above", "searched above"),
 )
+#: Bands of log(mu N / d) for the choice of an eigenbasis, and what the search may choose.
+RATIOS = (-math.inf, 0.0, 1.0, 2.0, 3.0, 4.0, math.inf)
+CHOICES = ("as the control", "bought, too", "another share", "not bought")
 #: Constants in the table of those that matter most.
 MOST = 14
 
@@ -84,9 +88,9 @@ def groups(cells: Sequence[Cell]) -> Mapping[str, list[Cell]]:
 
 
 def summary(cells: Sequence[Cell]) -> str:
-    """Tables of groups, of constants and of cases, in Markdown."""
+    """Tables of groups, of constants, of eigenbases and of cases, in Markdown."""
     lines = [HEADER, ("---",) * len(HEADER), *((name, *figures(group)) for name, group in groups(cells).items())]
-    tables = (lines, of_constants(cells), of_cases(cells))
+    tables = (lines, of_constants(cells), of_bases(cells), of_cases(cells))
     return "\n\n".join("\n".join(f"| {' | '.join(line)} |" for line in table) for table in tables)
 
 
@@ -119,23 +123,53 @@ def percent(share: float) -> str:
 
 def of_constants(cells: Sequence[Cell]) -> list[Sequence[str]]:
     """Lines on the constants that matter most where the search surely gains: by band, the mean share of the gain that
-    is lost where one is put back to the control's, between none and all of it, and how far the search moved it."""
+    is lost where one is put back to the control's, between none and all of it, and how far the search moved it, mean
+    and standard deviation: a mean away from zero asks for other constants, a deviation for what tells tables apart."""
     surely = [cell for cell in cells if cell.get("worth") and is_sure(cell["over"]["searched"])]
     by_band = {name: [cell for cell in surely if test(cell)] for name, test in bands().items()}
     by_band = {name: group for name, group in {"all": surely, **by_band}.items() if group}
 
-    def mean(name: str, field: str, group: Sequence[Cell]) -> float:
-        values = [cell[field].get(name, 0.0) for cell in group]
-        return float(np.mean(np.clip(values, 0.0, 1.0) if field == "worth" else values))
+    def worth(name: str, group: Sequence[Cell]) -> float:
+        return float(np.mean([np.clip(cell["worth"].get(name, 0.0), 0.0, 1.0) for cell in group]))
 
-    names = sorted({name for cell in surely for name in cell["worth"]}, key=lambda name: -mean(name, "worth", surely))
+    def move(name: str, group: Sequence[Cell]) -> str:
+        values = [cell["moved"].get(name, 0.0) for cell in group]
+        return f"{np.mean(values):+.2f} ({np.std(values):.2f})"
+
+    names = sorted({name for cell in surely for name in cell["worth"]}, key=lambda name: -worth(name, surely))
     lines: list[Sequence[str]] = [("constant", *(f"{name} ({len(group)})" for name, group in by_band.items()))]
     lines.append(("---",) * len(lines[0]))
     for name in names[:MOST]:
-        entries = (
-            f"{percent(mean(name, 'worth', each))}, {mean(name, 'moved', each):+.2f}" for each in by_band.values()
-        )
+        entries = (f"{percent(worth(name, group))}, {move(name, group)}" for group in by_band.values())
         lines.append((name, *entries))
+    return lines
+
+
+def basis(cell: Cell) -> str:
+    """Choice of the search about the eigenbasis, one of `CHOICES`."""
+    moved = cell["moved"].get("eigenbasis.log_least_ratio", 0.0)
+    if moved >= 0.0:
+        return CHOICES[3] if moved else CHOICES[0]
+    return CHOICES[2] if log_ratio(cell) >= ALWAYS - moved else CHOICES[1]
+
+
+def log_ratio(cell: Cell) -> float:
+    """log(mu N / d), on which the control's purchase of an eigenbasis depends."""
+    return cell["log_signal"] - math.log(cell["features"])
+
+
+def of_bases(cells: Sequence[Cell]) -> list[Sequence[str]]:
+    """Lines on eigenbases: by band of log(mu N / d) how often the search made each choice, with its mean gain over the
+    gap."""
+    moved = [cell for cell in cells if cell.get("moved")]
+    lines: list[Sequence[str]] = [("log(mu N / d)", *CHOICES), ("---",) * (1 + len(CHOICES))]
+    for low, high in itertools.pairwise(RATIOS):
+        entries = []
+        for choice in CHOICES:
+            chosen = [cell for cell in moved if low <= log_ratio(cell) < high and basis(cell) == choice]
+            gains = [cell["over"]["searched"][0] / gap(cell) for cell in chosen]
+            entries.append(f"{len(chosen)}: {percent(float(np.mean(gains)))}" if chosen else "0")
+        lines.append((f"{low:g} to {high:g}", *entries))
     return lines
 
 
