@@ -1,0 +1,1 @@
+"""How much less loss is left where the constants of `universal` are searched on the table itself."""
