@@ -18,10 +18,10 @@ from l2p.protectors.stepwise.purchase import KINDS
 from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.learners import MetaGradients
-from meta_train.config.parts import Outer
+from meta_train.config.parts import Outer, Scoring
 from meta_train.evaluation.budgets import Budgets
 from meta_train.evaluation.resolved import Resolved
-from meta_train.evaluation.scores import whole_run
+from meta_train.evaluation.scores import Score, slope_above, whole_run
 from meta_train.tasks.family import TaskBatch
 from meta_train.tasks.sources import kind_of
 from meta_train.training import evolution
@@ -82,7 +82,7 @@ def num_segments(protector: Protector, unroll: int | None) -> int:
 
 
 def compiled(
-    tasks: Tasks, resolved: Mapping[Shape, Resolved], learner: MetaGradients, outer: Outer
+    tasks: Tasks, resolved: Mapping[Shape, Resolved], learner: MetaGradients, outer: Outer, scoring: Scoring
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
     """One outer step on fresh tasks; steps cycle through the shapes.
 
@@ -96,7 +96,7 @@ def compiled(
         draw = jax.jit(functools.partial(draw_tasks, **drawn), compiler_options=quick_options())
         alike = shape._replace(source=""), kind_of(shape.source)
         if alike not in updates:
-            fixed = {"learner": learner, "outer": outer, "floor": tasks.excess_floor}
+            fixed = {"learner": learner, "outer": outer, "scoring": scoring}
             fixed |= {"budgets": of_shape.budgets, "model": of_shape.model}
             updates[alike] = jax.jit(functools.partial(update, **fixed), compiler_options=quick_options())
         turns[shape] = draw, updates[alike]
@@ -123,7 +123,7 @@ def draw_tasks(
     outer: Outer,
 ) -> TaskBatch:
     """The tasks of an outer step, of one shape."""
-    arguments = tasks.arguments(resolved.shape.num_features)
+    arguments = tasks.arguments(resolved.shape)
     arguments |= {
         "log_signal": learner.log_signal_at(step, outer.steps, tasks.log_signal),
         "signal_power": learner.signal_power,
@@ -137,7 +137,7 @@ def update(
     batch: TaskBatch,
     learner: MetaGradients,
     outer: Outer,
-    floor: float,
+    scoring: Scoring,
     budgets: Budgets,
     model: Model,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
@@ -149,27 +149,30 @@ def update(
     if batch.scored is not None:
         tasks = (*tasks, batch.scored)
     if learner.unroll is None:
-        state, _, metrics = _descend(state, step, learner, outer, _whole(step, learner, floor), tasks, jnp.array(0))
+        state, _, metrics = _descend(
+            state, step, learner, outer, scoring, _whole(step, learner, scoring), tasks, jnp.array(0)
+        )
     else:
-        state, metrics = _segments(state, step, learner, outer, floor, learner.unroll, tasks)
+        state, metrics = _segments(state, step, learner, outer, scoring, learner.unroll, tasks)
     mu, every = penalty(step, outer.steps), update_every(learner.alternate)
     constraint = state.constraint.update(step, mu, learner.constraint == "soft", every)
     return dataclasses.replace(state, constraint=constraint), metrics
 
 
-def _whole(step: jax.Array, learner: MetaGradients, floor: float) -> Callable:
-    """The objective of a whole run: (value, (state to continue from, spending))."""
+def _whole(step: jax.Array, learner: MetaGradients, scoring: Scoring) -> Callable:
+    """The objective of a whole run: (score, (state to continue from, spending))."""
 
-    def final(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
-        value, spent = whole_run(protector, *task, floor=floor)
-        return value, (None, spent)
+    def final(protector: Protector, *task: Any) -> tuple[Score, tuple[None, jax.Array]]:
+        score, spent = whole_run(protector, *task, scoring=scoring)
+        return score, (None, spent)
 
-    def soft(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
-        around_end, last, spent = soft_run(protector, *task, floor=floor)
+    def soft(protector: Protector, *task: Any) -> tuple[Score, tuple[None, jax.Array]]:
+        around_end, last, spent = soft_run(protector, *task, scoring=scoring)
         # The projector's updates are scored at the last step, past the end of the budget.
-        own = learner.alternate is not None
-        value = jnp.where(is_turn("projector", step, learner.alternate), last, around_end) if own else around_end
-        return value, (None, spent)
+        if learner.alternate is None:
+            return around_end, (None, spent)
+        own = is_turn("projector", step, learner.alternate)
+        return jax.tree.map(functools.partial(jnp.where, own), last, around_end), (None, spent)
 
     return soft if learner.constraint == "soft" else final
 
@@ -179,21 +182,21 @@ def _segments(
     step: jax.Array,
     learner: MetaGradients,
     outer: Outer,
-    floor: float,
+    scoring: Scoring,
     unroll: int,
     tasks: tuple,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
     """One update after each segment; a run continues where it stopped, without gradients to earlier segments (Eq.
     4)."""
-    pieces = {"num_steps": unroll, "floor": floor}
+    pieces = {"num_steps": unroll, "scoring": scoring}
     begin = functools.partial(first_segment, **pieces)
     go_on = functools.partial(next_segment, **pieces)
-    state, runs, metrics = _descend(state, step, learner, outer, begin, tasks, jnp.array(0))
+    state, runs, metrics = _descend(state, step, learner, outer, scoring, begin, tasks, jnp.array(0))
 
     def descend(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
         state, runs = carry
         arguments = (jax.lax.stop_gradient(runs), *tasks)
-        state, runs, metrics = _descend(state, step, learner, outer, go_on, arguments, segment)
+        state, runs, metrics = _descend(state, step, learner, outer, scoring, go_on, arguments, segment)
         return (state, runs), metrics
 
     # A scan, so that only one segment is compiled.
@@ -208,6 +211,7 @@ def _descend(
     step: jax.Array,
     learner: MetaGradients,
     outer: Outer,
+    scoring: Scoring,
     objective: Callable,
     arguments: tuple,
     segment: jax.Array,
@@ -222,18 +226,19 @@ def _descend(
     floats, others = partition(state.protector)
 
     def task_loss(floats, band, *arguments):
-        value, (run, spent) = objective(damped(combine(floats, others), learner.damping), *arguments)
+        score, (run, spent) = objective(damped(combine(floats, others), learner.damping), *arguments)
         price = state.constraint.lagrangian(spent, band, segment, mu) if has_price else 0.0
-        return value + price, (value, spent, run)
+        return score.value + price, (score, spent, run)
 
     gradient = jax.grad(task_loss, has_aux=True)
     every = (bands, *arguments)
     if learner.perturbs:
         gradient = functools.partial(evolution.gradient, task_loss)
         every = (jax.random.split(jax.random.fold_in(jax.random.key(outer.seed), step), num_tasks), *every)
-    grads, (values, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
+    grads, (scores, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
     norms = jnp.sqrt(sum(jnp.square(leaf).reshape(num_tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
-    factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
+    longest = _longest(scores.above, scoring)
+    factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, longest / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / num_tasks, grads)
     mean = jax.tree.map(
         lambda leaf, is_tuned: jnp.where(is_tuned == 1.0, leaf, 0.0), mean, _tuned(floats, learner.tunes)
@@ -242,10 +247,11 @@ def _descend(
     protector, adam = adam_step(state, mean, step, learner, outer.steps)
     h = spent - state.constraint.targets[bands, segment]
     state = GradientState(
-        protector, adam, state.constraint.updated(spent, values, segment, update_every(learner.alternate))
+        protector, adam, state.constraint.updated(spent, scores.value, segment, update_every(learner.alternate))
     )
     metrics = {
-        "score": jnp.mean(values),
+        "score": jnp.mean(scores.value),
+        **({"above": jnp.mean(scores.above)} if scoring.above else {}),
         "gradient_norm": jnp.median(norms),
         "largest_gradient_norm": jnp.max(norms),
         "finite": jnp.mean(jnp.isfinite(norms)),
@@ -253,6 +259,14 @@ def _descend(
         "constraint_abs": jnp.mean(jnp.abs(h)),
     }
     return state, runs, metrics
+
+
+def _longest(above: jax.Array, scoring: Scoring) -> jax.Array | float:
+    """Norm that a task's meta-gradient is clipped to, given what its run ended above. As much more as that counts, or
+    clipping would make it count no more than the gain of any other task."""
+    if not scoring.above:
+        return TASK_GRADIENT_NORM
+    return TASK_GRADIENT_NORM * (1.0 + scoring.above * jnp.nan_to_num(slope_above(above)))
 
 
 def check_tunes(start: Protector, tunes: str, name: str) -> None:
