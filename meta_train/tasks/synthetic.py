@@ -36,6 +36,10 @@ TAIL, COMMON, RARE, ALIGNED = (1.0, 8.0), 0.98, 2.0, 3.0
 ROUGH_TEACHER = (0.5, 20.0)
 #: Of one-hot columns: mean number of values of a category, and standard deviation of the offsets that make some rare.
 VALUES, POPULARITY = (2.0, 12.0), (0.2, 2.0)
+#: Scores that differ by less count as the same.
+ROUNDING = 1e-5
+#: The largest offset of two classes that can be separated, in deviations of the output: neither is empty.
+RAREST = 2.0
 #: Of heavy tails: the power to which columns are raised, deviation of the logarithm of the noise's own deviation, and
 #: that of the logarithm of skewed targets.
 HEAVY_TAIL, BURSTS, SKEW = (2.0, 20.0), (0.3, 1.2), (0.3, 1.5)
@@ -136,7 +140,8 @@ class Synthetic(Family):
         logits = length * (output + offset)
         label_key, noise_key = jax.random.split(next(keys))
         if self.style == SEPARABLE:
-            return Rows(x, (logits > 0.0).astype(jnp.float32), jnp.ones(output.shape, jnp.float32))
+            label = output + jnp.clip(offset, -RAREST, RAREST) > 0.0
+            return Rows(x, label.astype(jnp.float32), jnp.ones(output.shape, jnp.float32))
         label_key = jax.random.fold_in(label_key, self.half)
         label = jax.random.bernoulli(label_key, jax.nn.sigmoid(logits)).astype(jnp.float32)
         return with_label_noise(noise_key, x, label)
@@ -155,7 +160,8 @@ def one_hot(key: jax.Array, scores: jax.Array, columns: jax.Array) -> jax.Array:
     is_alone = jax.ops.segment_sum(jnp.ones(num_columns), category, num_columns)[category] == 1.0
     scores = scores + between(common_key, POPULARITY) * jax.random.normal(offset_key, (num_columns,))[None, :]
     largest = jax.ops.segment_max(scores.T, category, num_columns)[category].T
-    return jnp.where(is_alone[None, :], columns, (scores == largest).astype(jnp.float32))
+    # Compiled code may compute them twice, with other rounding, and then no value would be the largest.
+    return jnp.where(is_alone[None, :], columns, (scores > largest - ROUNDING).astype(jnp.float32))
 
 
 @dataclasses.dataclass(frozen=True)

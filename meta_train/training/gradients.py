@@ -13,7 +13,9 @@ from l2p.base import struct
 from l2p.base.compiled import quick_options
 from l2p.base.errors import InputError
 from l2p.models import Model
-from l2p.protectors.learned.tunable import combine, of_lines, of_wide_tables, partition, tunable
+from l2p.protectors.learned.line import LineStep
+from l2p.protectors.learned.retreat import Retreat
+from l2p.protectors.learned.tunable import combine, of_parts, of_wide_tables, partition, tunable
 from l2p.protectors.stepwise.purchase import KINDS
 from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
@@ -31,6 +33,8 @@ from meta_train.training.objective import first_segment, next_segment, soft_run,
 
 #: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not dominate the rest.
 TASK_GRADIENT_NORM = 1.0
+#: Classes of the parts that `tunes` may name.
+PARTS = {"line": LineStep, "retreat": Retreat}
 #: Parts of a protector that decide what the budget is spent on; purchases that are not free do, too.
 SPENDERS = ("scheduler", "norm_query")
 
@@ -280,8 +284,8 @@ def check_tunes(start: Protector, tunes: str, name: str) -> None:
 
 def _tuned(floats: Any, tunes: str) -> Any:
     """1 at each number that is tuned, and 0 at all others."""
-    if tunes == "line":
-        return of_lines(floats)
+    if tunes in PARTS:
+        return of_parts(floats, PARTS[tunes])
     if tunes == "all":
         return jax.tree.map(jnp.ones_like, floats)
     wide = of_wide_tables(floats)

@@ -297,6 +297,7 @@ def of_style(source: str, num_rows: int, num_features: int):
     return jax.tree.map(np.asarray, draw(jax.random.key(1)))
 
 
+@pytest.mark.slow
 def test_one_hot_tasks_have_categories_of_which_every_row_has_one_value():
     x = of_style("synthetic:one_hot:classes:5", 300, 12).x
     is_indicator = np.isin(x, (0.0, 1.0)).all(1)
@@ -309,17 +310,17 @@ def test_one_hot_tasks_have_categories_of_which_every_row_has_one_value():
     assert class_counts("synthetic:one_hot:classes:5") == {5}
 
 
+@pytest.mark.slow
 def test_a_linear_model_separates_the_classes_of_separable_tasks():
     def accuracies(source):
         rows = of_style(source, 300, 6)
-        return [
-            SGDClassifier(max_iter=300, tol=None, random_state=0).fit(x, y).score(x, y)
-            for x, y in zip(rows.x, rows.y, strict=True)
-        ]
+        model = SGDClassifier(max_iter=300, tol=None, random_state=0)
+        return [model.fit(x, y).score(x, y) for x, y in zip(rows.x, rows.y, strict=True) if 0.0 < y.mean() < 1.0]
 
     assert np.median(accuracies("synthetic:separable")) > 0.99 > 0.95 > np.median(accuracies("synthetic:rough"))
 
 
+@pytest.mark.slow
 def test_heavy_tails_leave_most_numbers_in_a_small_part_of_their_range():
     def middle(source):
         y = of_style(source, 300, 6).y

@@ -171,6 +171,7 @@ def test_the_loss_to_compare_with_can_be_reached_on_fresh_rows(batches):
     assert np.mean(np.asarray(on_fresh.best_loss) - minimum) > 0.02
 
 
+@pytest.mark.slow
 def test_tasks_scored_on_fresh_rows_may_have_fewer_rows_and_say_so():
     family = Halved(two().with_rows_apart(distinct=True))
     arguments = {"fresh_shares": (1.0, 0.0), "least_rows": 0.2}
