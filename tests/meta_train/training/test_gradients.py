@@ -364,6 +364,6 @@ def test_a_curriculum_begins_with_the_upper_half_of_the_budgets(monkeypatch):
     on, ranges = Resolved(CONFIG.shapes[0], MODEL, ByMu("gdp"), family, family), {}
     for step in (0, 10, 20, 39):
         with pytest.raises(Drawn) as drawn:
-            gradients.draw_tasks(jnp.array(step), config.tasks, on, config.learner, config.outer, config.scoring)
+            gradients.draw_tasks(jnp.array(step), config.tasks, on, config.learner, config.outer)
         ranges[step] = drawn.value.args
     assert ranges == {0: (3.0, 5.0), 10: (2.0, 5.0), 20: (1.0, 5.0), 39: (1.0, 5.0)}

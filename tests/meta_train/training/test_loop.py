@@ -143,7 +143,7 @@ def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_fi
     ],
 )
 def test_sources_and_models_that_do_not_fit_are_refused(change):
-    with pytest.raises(InputError, match=r"one name for each of num_features") as refusal:
+    with pytest.raises(InputError, match=r"one for each of num_features") as refusal:
         EVERY_MODEL.but(**change)
     assert "\n" not in str(refusal.value)
 
