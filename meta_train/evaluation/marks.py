@@ -49,7 +49,7 @@ def marks_of(
     from_constant = scoring.numbers_from == "constant" and setup.kind == "regression"
     if not (scoring.above or from_constant):
         return Marks(best_loss, first - best_loss + EXCESS_FLOOR)
-    constant = first if model.num_rates == 0 else _constant_loss(model, scored)
+    constant = first if model.num_rates == 0 else constant_loss(model, scored)
     # Losses of numbers may all be far below any fixed addition.
     gap = jnp.maximum(constant - best_loss, 0.0) + EXCESS_FLOOR * constant
     unit = gap if from_constant else first - best_loss + EXCESS_FLOOR
@@ -84,7 +84,7 @@ def loss_of_bought_rates(model: Model, read: Rows, scored: Rows, setup: Setup) -
     return jax.vmap(lambda params: mean_loss(params, model, scored))(params).mean()
 
 
-def _constant_loss(model: Model, rows: Rows) -> jax.Array:
+def constant_loss(model: Model, rows: Rows) -> jax.Array:
     """Least loss f32[] of params that take no feature into account."""
     weight = rows.mask / rows.mask.sum()
     if model.num_rates == 1:

@@ -62,6 +62,8 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> OwnTables:
         "num_features": tuple(size.width for size in sizes),
         "sampling_rates": rates[:1] * len(sizes) or None,
         "shape_rows": None,
+        # What is judged is the whole table.
+        "least_rows": 1.0,
         # Runs are scored on rows that they did not read: those of the tables that are held out, where they are judged.
         "fresh_shares": shipped.tasks.fresh_shares or ALL_FRESH,
         "eval_every": EVAL_EVERY,
