@@ -32,7 +32,7 @@ class Marks(NamedTuple):
       unit: excess over it that counts as one.
       reached: that a run reaches without learning anything from features: the better of the start's and that expected
         of a base rate bought with the whole budget; None where it is not asked for.
-      gap: from the best constant to `best`, and a little more, so that it is never 0; None likewise.
+      gap: from there to `best`, and a little more, so that it is never 0; None likewise.
     """
 
     best: jax.Array
@@ -46,17 +46,18 @@ def marks_of(
 ) -> Marks:
     """The marks of a task, of which a run reads some rows and is scored on others."""
     first = first_loss(model, scored)
-    from_constant = scoring.numbers_from == "constant" and setup.kind == "regression"
-    if not (scoring.above or from_constant):
-        return Marks(best_loss, first - best_loss + EXCESS_FLOOR)
-    constant = first if model.num_rates == 0 else constant_loss(model, scored)
-    # Losses of numbers may all be far below any fixed addition.
-    gap = jnp.maximum(constant - best_loss, 0.0) + EXCESS_FLOOR * constant
-    unit = gap if from_constant else first - best_loss + EXCESS_FLOOR
+    unit = first - best_loss + EXCESS_FLOOR
+    if scoring.numbers_from == "constant" and setup.kind == "regression":
+        unit = _gap(constant_loss(model, scored), best_loss)
     if not scoring.above:
         return Marks(best_loss, unit)
-    bought = first if model.num_rates == 0 else loss_of_bought_rates(model, read, scored, setup)
-    return Marks(best_loss, unit, jnp.minimum(first, bought), gap)
+    reached = jnp.minimum(first, loss_of_bought_rates(model, read, scored, setup))
+    return Marks(best_loss, unit, reached, _gap(reached, best_loss))
+
+
+def _gap(loss: jax.Array, best_loss: jax.Array) -> jax.Array:
+    """Gap f32[] between a loss and the best one, above 0; losses of numbers may all be far below any fixed addition."""
+    return jnp.maximum(loss - best_loss, 0.0) + EXCESS_FLOOR * loss
 
 
 def first_loss(model: Model, rows: Rows) -> jax.Array:
@@ -70,7 +71,10 @@ def first_loss(model: Model, rows: Rows) -> jax.Array:
 
 
 def loss_of_bought_rates(model: Model, read: Rows, scored: Rows, setup: Setup) -> jax.Array:
-    """Loss f32[] expected of a base rate that the whole budget buys, which a run can always have."""
+    """Loss f32[] expected of a base rate that the whole budget buys, which a run can always have; that of the start
+    where the model has none."""
+    if model.num_rates == 0:
+        return first_loss(model, scored)
     purchase = BaseRate(jnp.full(1, ALL), jnp.log(jnp.float32(SPREAD)), log_width=jnp.log(jnp.float32(WIDTH)))
     start = model.init(scored.x.shape[1])
 
@@ -85,7 +89,9 @@ def loss_of_bought_rates(model: Model, read: Rows, scored: Rows, setup: Setup) -
 
 
 def constant_loss(model: Model, rows: Rows) -> jax.Array:
-    """Least loss f32[] of params that take no feature into account."""
+    """Least loss f32[] of params that take no feature into account; of the start where the model has no such params."""
+    if model.num_rates == 0:
+        return first_loss(model, rows)
     weight = rows.mask / rows.mask.sum()
     if model.num_rates == 1:
         mean = weight @ rows.y
