@@ -234,7 +234,7 @@ class Trainer:
     def __init__(self, config: MetaConfig, like: Protector):
         (resolved,) = resolve(config.tasks, config.simulated, like).values()
         self.config, self.resolved, tasks = config, resolved, config.tasks
-        fixed = {"floor": tasks.excess_floor, "budgets": resolved.budgets, "model": resolved.model}
+        fixed = {"scoring": config.scoring, "budgets": resolved.budgets, "model": resolved.model}
 
         def update(state: gradients.GradientState, step: jax.Array, seed: jax.Array) -> gradients.GradientState:
             learned = {
@@ -256,7 +256,7 @@ class Trainer:
 
     def score(self, protector: Protector) -> np.ndarray:
         """f64[BANDS], held out, by bands of log(mu N), lowest first."""
-        arguments = self.config.tasks.arguments(self.resolved.shape.num_features)
+        arguments = self.config.tasks.arguments(self.resolved.shape)
         arguments |= {"num_tasks": self.config.judging.eval_tasks}
         key = jax.random.key(1)
         batch = self.resolved.held_out.sample(key, self.resolved.model, **arguments)

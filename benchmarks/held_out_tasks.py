@@ -40,15 +40,15 @@ def main() -> None:
     run = jax.jit(jax.vmap(whole_run, (None, 0, 0, 0, 0)))
     loaded = {name: checkpoint.load(name) for name in NAMES}
     scores: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
-    for num_features in TASKS.counts:
-        sample = functools.partial(held_out.sample, model=model, **TASKS.arguments(num_features))
-        batch = jax.jit(sample)(jax.random.fold_in(key, num_features or 0))
+    for shape in TASKS.shapes:
+        sample = functools.partial(held_out.sample, model=model, **TASKS.arguments(shape))
+        batch = jax.jit(sample)(jax.random.fold_in(key, shape.num_features or 0))
         for name, saved in loaded.items():
             # Without selections all accountants are equal up to their unit; AGD needs one that prices selections.
             accountant = saved.card["accountant"] or ("zcdp" if name.startswith("agd") else "gdp")
             rows, setups = ByMu(accountant).simulate(batch, model, capped=True)
             keys = jax.random.split(key, TASKS.tasks)
-            scores[name].append(np.asarray(run(saved.protector, rows, batch.best_loss, setups, keys)[0]))
+            scores[name].append(np.asarray(run(saved.protector, rows, batch.best_loss, setups, keys)[0].value))
     # Tasks are in order of log(mu N), so a band is a contiguous slice.
     table = {name: np.stack(parts).reshape(len(parts), BANDS, -1) for name, parts in scores.items()}
     count = table[NAMES[0]].size

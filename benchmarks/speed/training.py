@@ -134,7 +134,7 @@ def compiled_outer_step(config: Plain | Constrained) -> tuple[Callable, Callable
     state, step = gradients.init(start, config.learner.unroll), jnp.array(0)
     draw = jax.jit(functools.partial(gradients.draw_tasks, tasks=config.tasks, resolved=resolved, **learned))
     batch = draw(step)
-    fixed = learned | {"floor": config.tasks.excess_floor, "budgets": resolved.budgets, "model": resolved.model}
+    fixed = learned | {"scoring": config.scoring, "budgets": resolved.budgets, "model": resolved.model}
     jax.config.update("jax_enable_compilation_cache", False)  # compile times are those of a first run
     began = time.process_time()  # of all its threads
     update = jax.jit(functools.partial(gradients.update, **fixed)).lower(state, step, batch).compile()

@@ -42,7 +42,7 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
     )
     start, tasks = starting_point(config), config.tasks
     (shape,), model = tasks.shapes, tasks.one_model()
-    batch = family.sample(jax.random.key(7), model, **tasks.arguments(4))
+    batch = family.sample(jax.random.key(7), model, **tasks.arguments(shape))
     planned = budgets.budgets_for(config.simulated, start, tasks.log_signal, "binary")
     resolved = {shape: Resolved(shape, model, planned, family, family)}
     judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(8), batch, model, planned))
@@ -94,7 +94,9 @@ def test_where_classes_are_separable_a_smaller_ridge_leaves_less_loss(model):
     losses = [float(loss(rows, ridge)) for ridge in (1e-1, 1e-2, 1e-3)]
     assert losses[0] > 1.2 * losses[1] > 1.2**2 * losses[2] > 0
     tasks = TINY.but(model=model, ridge=1e-4).tasks
-    batch = jax.jit(lambda key: family.sample(key, find_model(model), **tasks.arguments(3)))(jax.random.key(0))
+    batch = jax.jit(
+        lambda key: family.sample(key, find_model(model), **tasks.arguments(tasks.shapes[0]._replace(num_features=3)))
+    )(jax.random.key(0))
     first = jax.tree.map(lambda leaf: leaf[0], batch.rows)
     np.testing.assert_allclose(batch.best_loss[0], loss(first, 1e-4), rtol=1e-2)
     assert float(batch.best_loss[0]) < 0.99 * float(loss(first, 1e-2))

@@ -12,7 +12,7 @@ from meta_train.config.bands import BANDS
 from meta_train.config.checks import refuse
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.learners import Learner, RandomSearch
-from meta_train.config.parts import Judging, Outer, Simulated, Start
+from meta_train.config.parts import Judging, Outer, Scoring, Simulated, Start
 
 #: The field of a file that names the kind.
 KIND = "kind"
@@ -30,6 +30,7 @@ class MetaConfig:
       tasks: that it is trained on.
       learner: of the outer steps.
       outer: number of steps, and seed.
+      scoring: of runs.
       simulated: budgets of runs.
       judging: held-out tasks.
     """
@@ -40,6 +41,7 @@ class MetaConfig:
     tasks: Tasks
     learner: Learner | RandomSearch
     outer: Outer
+    scoring: Scoring
     simulated: Simulated
     judging: Judging
 

@@ -14,9 +14,6 @@ from meta_train.tasks.family import Family
 from meta_train.tasks.reference import RIDGE
 from meta_train.tasks.sources import class_counts, kind_of, parts_of
 
-#: Default addition to excess losses: on a logarithmic scale above it, every budget has equal weight. Scores also add it
-#: to the excess loss at the start, which they divide by.
-EXCESS_FLOOR = 0.02
 #: At either end of the range of budgets, the share of tasks that is scored on fresh rows: all.
 ALL_FRESH = (1.0, 1.0)
 
@@ -30,6 +27,7 @@ class Shape(NamedTuple):
       model: that is trained on them.
       num_classes: None for the model's.
       sampling_rate: of the runs' Poisson batches; None for batches as the protector draws them.
+      rows: of a task; None for those of other tasks.
     """
 
     num_features: int | None
@@ -37,6 +35,7 @@ class Shape(NamedTuple):
     model: str
     num_classes: int | None = None
     sampling_rate: float | None = None
+    rows: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,17 +46,16 @@ class Tasks(abc.ABC):
       tasks: per outer step.
       rows: per task; each represents N / rows rows of the simulated table.
       log_signal: range of log(mu N) that tasks are drawn from.
-      excess_floor: added to a run's excess loss before taking its logarithm; improvements below it hardly count.
       ridge: of the reference solution that a run's excess loss is measured from.
     """
 
     tasks: int = 16
     rows: int = 1024
     log_signal: tuple[float, float] = (0.7, 8.7)
-    excess_floor: float = EXCESS_FLOOR
     ridge: float = RIDGE
     #: Fields that only some kinds of tasks let a config set.
     fresh_shares: tuple[float, float] | None = dataclasses.field(default=None, init=False)
+    least_rows: float = dataclasses.field(default=1.0, init=False)
     directions: int | None = dataclasses.field(default=None, init=False)
     #: True if tables of more classes than a model has lend it some of them.
     lends: ClassVar[bool] = False
@@ -65,7 +63,7 @@ class Tasks(abc.ABC):
     def __post_init__(self):
         check_counts(self, "tasks", unit=BANDS)
         check_counts(self, "rows")
-        check_positive(self, "excess_floor", "ridge")
+        check_positive(self, "ridge")
         low, high = self.log_signal
         if not low < high:
             refuse(self, "log_signal", "it is a range; put the lower end first")
@@ -132,15 +130,16 @@ class Tasks(abc.ABC):
             return shape.num_classes
         return len(model.labels)
 
-    def arguments(self, num_features: int | None) -> dict[str, Any]:
+    def arguments(self, shape: Shape) -> dict[str, Any]:
         """Arguments of `Family.sample` for one outer step's tasks."""
         return {
             "num_tasks": self.tasks,
-            "num_rows": self.rows,
-            "num_features": num_features,
+            "num_rows": shape.rows or self.rows,
+            "num_features": shape.num_features,
             "log_signal": self.log_signal,
             "ridge": self.ridge,
             "fresh_shares": self.fresh_shares or ALL_FRESH,
+            "least_rows": self.least_rows,
         }
 
 

@@ -173,15 +173,16 @@ class AddedDescent(Descent):
     """The same, of numbers that are added to a start, which stays as it is.
 
     Attributes:
-      tunes: "wide": terms of curves for wide tables alone, so that runs on all others stay as they are; or "line":
-        those of steps along the line (`l2p.protectors.learned.line`).
+      tunes: "wide": terms of curves for wide tables alone, so that runs on all others stay as they are; "line": those
+        of steps along the line (`l2p.protectors.learned.line`); or "retreat": those of what is taken back at the end
+        (`l2p.protectors.learned.retreat`).
     """
 
     tunes: str = "wide"
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self, "tunes", ("wide", "line"))
+        check_choice(self, "tunes", ("wide", "line", "retreat"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,10 @@ class ManySources(Tasks):
         few rows, or for a small budget; one with much stands for so many rows that its runs hardly overfit.
         None for runs that are scored on the rows that they read.
       sampling_rates: as for `OneSource`.
+      shape_rows: rows of the tasks with each of these counts; None for `rows`.
+      least_rows: of tasks that are scored on rows that they did not read, the share of those rows that they have at
+        least; up to all of them, on a logarithmic scale. Where a table has fewer, that is what a task stands for.
+      distinct_rows: whether each row of a table counts once in a task, which then has no more rows than the table.
     """
 
     num_features: tuple[int, ...]
@@ -32,17 +36,23 @@ class ManySources(Tasks):
     models: tuple[str, ...]
     fresh_shares: tuple[float, float] | None = None
     sampling_rates: tuple[float, ...] | None = None
+    shape_rows: tuple[int, ...] | None = None
+    least_rows: float = 1.0
+    distinct_rows: bool = False
     lends: ClassVar[bool] = True
     #: Fields with an entry for each shape.
-    BY_SHAPE: ClassVar[tuple[str, ...]] = ("num_features", "sources", "models", "sampling_rates")
+    BY_SHAPE: ClassVar[tuple[str, ...]] = ("num_features", "sources", "models", "sampling_rates", "shape_rows")
 
     def __post_init__(self):
         super().__post_init__()
         if not self.num_features or min(self.num_features) < 1:
             refuse(self, "num_features", "tasks need feature counts from 1 up; list some")
-        for field in ("sources", "models"):
-            if len(getattr(self, field)) != len(self.num_features):
-                refuse(self, field, "it needs one name for each of num_features; list equally many")
+        if self.shape_rows is not None and min(self.shape_rows, default=1) < 1:
+            refuse(self, "shape_rows", "tasks need rows; list counts from 1 up")
+        for field in ("sources", "models", "shape_rows"):
+            values = getattr(self, field)
+            if values is not None and len(values) != len(self.num_features):
+                refuse(self, field, "it needs one for each of num_features; list equally many")
         shares = self.fresh_shares
         if shares is not None and (len(shares) != 2 or not all(0 <= share <= 1 for share in shares)):
             refuse(
@@ -50,19 +60,26 @@ class ManySources(Tasks):
                 "fresh_shares",
                 "it is a share of tasks at either end of log_signal; write two numbers from 0 to 1",
             )
+        if not 0 < self.least_rows <= 1:
+            refuse(self, "least_rows", "it is a share of a task's rows; choose a number above 0 and up to 1")
+        if shares is None and (self.least_rows < 1 or self.distinct_rows):
+            field = "least_rows" if self.least_rows < 1 else "distinct_rows"
+            refuse(self, field, "a run on few rows has to be scored on others, or overfitting pays; set fresh_shares")
         check_rates(self)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        rates = self.sampling_rates or (None,) * len(self.num_features)
-        listed = zip(self.num_features, self.sources, self.models, rates, strict=True)
-        return tuple(Shape(count, source, model, None, rate) for count, source, model, rate in listed)
+        none = (None,) * len(self.num_features)
+        rates, rows = self.sampling_rates or none, self.shape_rows or none
+        return tuple(map(Shape, self.num_features, self.sources, self.models, none, rates, rows))
 
     def of_shapes(self, places: Sequence[int]) -> Self:
         return of_shapes(self, self.BY_SHAPE, places)
 
     def open(self) -> Callable[[Shape], tuple[Family, Family]]:
-        opened = functools.cache(functools.partial(families, fresh_rows=self.fresh_shares is not None))
+        opened = functools.cache(
+            functools.partial(families, fresh_rows=self.fresh_shares is not None, distinct=self.distinct_rows)
+        )
         return lambda shape: opened(shape.source)
 
 

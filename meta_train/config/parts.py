@@ -1,11 +1,16 @@
-"""Parts of every training: a start, outer steps, simulated budgets, and held-out tasks to judge by."""
+"""Parts of every training: a start, outer steps, scores of runs, simulated budgets, and held-out tasks to judge by."""
 
 import dataclasses
+import math
 
 from l2p.privacy.accountants import for_runs
 from meta_train.config.bands import BANDS
-from meta_train.config.checks import check_choice, check_counts, refuse
+from meta_train.config.checks import check_choice, check_counts, check_positive, refuse
 from meta_train.constants import parse
+
+#: Default addition to excess losses: on a logarithmic scale above it, every budget has equal weight. Scores also add it
+#: to the excess loss at the start, which they divide by.
+EXCESS_FLOOR = 0.02
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +70,33 @@ class Outer:
 
     def __post_init__(self):
         check_counts(self, "steps", "eval_every")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """Scores of runs (`meta_train.evaluation.scores`).
+
+    Attributes:
+      excess_floor: added to a run's excess loss before taking its logarithm; improvements below it hardly count.
+      above: how much it counts if a run ends above the better of its start and a base rate bought with the whole
+        budget, beside the logarithm; 0 for not at all.
+      numbers_from: what excess losses of numbers are relative to: that of the "start", as all others are, or that of
+        the best "constant", since the start may be many times as far from it as the non-private model.
+    """
+
+    excess_floor: float = EXCESS_FLOOR
+    above: float = 0.0
+    numbers_from: str = "start"
+
+    def __post_init__(self):
+        check_positive(self, "excess_floor")
+        check_choice(self, "numbers_from", ("start", "constant"))
+        if not 0 <= self.above < math.inf:
+            refuse(self, "above", "it is a weight; choose 0 or a positive number")
+
+
+#: The scores of a training that says nothing of them.
+USUAL = Scoring()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

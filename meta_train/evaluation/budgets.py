@@ -59,7 +59,7 @@ class ByMu:
     def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
         """The batch's rows, weighted by what they stand for, and one public setup per task, stacked. Without a cap,
         spending is only recorded."""
-        rows, num_rows = batch.rows, jnp.full_like(batch.log_signal, batch.rows.x.shape[1])
+        rows, num_rows = batch.rows, batch.rows.mask.sum(1)
         if batch.copies is not None:
             rows = dataclasses.replace(rows, mask=rows.mask * batch.copies[:, None])
             num_rows = num_rows * batch.copies
@@ -126,7 +126,7 @@ class Planned:
         """The batch's rows, weighted, and one public setup per task, stacked, at the budget nearest to its own."""
         nearest = jnp.abs(self.log_signal[None, :] - batch.log_signal[:, None]).argmin(1)
         price_lists = jax.tree.map(lambda leaf: leaf[nearest], self.price_lists)
-        weight = self.num_rows / batch.rows.x.shape[1]
+        weight = self.num_rows / batch.rows.mask.sum(1, keepdims=True)
 
         def setup(price_list: PriceList) -> Setup:
             return _capped(Setup.create(model, self.adjacency, price_list, self.num_rows, self.kind), capped)

@@ -18,7 +18,7 @@ from l2p.run.protector import Protector
 from l2p.tables.own import is_own
 from meta_train.config.bands import BANDS
 from meta_train.config.drawn import ALL_FRESH, Shape, Tasks
-from meta_train.config.parts import Judging
+from meta_train.config.parts import Judging, Scoring
 from meta_train.evaluation.budgets import Budgets, sized
 from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import evaluate
@@ -52,6 +52,7 @@ class Evaluator:
         tasks: Tasks,
         resolved: Mapping[Shape, Resolved],
         judging: Judging,
+        scoring: Scoring,
         start: Protector,
         stand_in: tuple[Control, Protector] | None = None,
         tells_spending: bool = False,
@@ -63,15 +64,16 @@ class Evaluator:
           tasks: of the training.
           resolved: what each of their shapes stands for.
           judging: how many tasks there are.
+          scoring: of runs.
           start: what is trained, before it is.
           stand_in: what runs in its place where that gained nothing, if it is a checkpoint with networks.
           tells_spending: whether reports tell what runs without a cap spend.
           stacked: whether each task may have a protector of its own (`scores`).
         """
         self._training_tasks, self._resolved, self._judging, self._start = tasks, resolved, judging, start
-        self._stand_in, self._stacked = stand_in, stacked
+        self._scoring, self._stand_in, self._stacked = scoring, stand_in, stacked
         # Compiled for what a report tells: runs without a cap are left out where nobody asks what they would spend.
-        self._reported = ("score", "constraint") if tells_spending else ("score",)
+        self._reported = ("score", *(["above"] if scoring.above else []), *(["constraint"] if tells_spending else []))
         self._evaluate = jax.jit(self._measure, static_argnames="model", compiler_options=quick_options())
         self._shapes = list(resolved)
         # Each is compiled when it is first asked for, so that a training without time for all shapes leaves some out.
@@ -113,6 +115,9 @@ class Evaluator:
             "held_out_score": float(scores.mean()),
             "held_out_score_per_budget": _rounded(_by_band(scores).mean(0)),
         }
+        if "above" in self._reported:
+            above = np.stack([result["above"] for result in results])
+            report["held_out_above_per_budget"] = _rounded(_by_band(above).mean(0))
         if "constraint" in self._reported:
             constraint = np.stack([result["constraint"] for result in results])
             report |= {
@@ -236,7 +241,7 @@ class Evaluator:
     def _draw(self, family: Family, shape: Shape, fresh_shares: tuple[float, float]) -> Callable[[int], TaskBatch]:
         """A compiled draw of `eval_tasks` tasks from a seed, where these shares of them are scored on fresh rows."""
         model = self._resolved[shape].model
-        arguments = self._training_tasks.arguments(shape.num_features) | {"num_tasks": self._judging.eval_tasks}
+        arguments = self._training_tasks.arguments(shape) | {"num_tasks": self._judging.eval_tasks}
         if isinstance(family, WholeTables):
             of_tables, shares = self._tables(shape, family, arguments), jnp.array(fresh_shares)
             return lambda seed: of_tables(jax.random.key(seed), shares, -1, False)
@@ -247,7 +252,7 @@ class Evaluator:
     def _measure(
         self, protector: Protector, key: jax.Array, batch: TaskBatch, model: Model, budgets: Budgets
     ) -> dict[str, jax.Array]:
-        results = evaluate(protector, key, batch, model, budgets, self._training_tasks.excess_floor, self._stacked)
+        results = evaluate(protector, key, batch, model, budgets, self._scoring, self._stacked)
         return {name: results[name] for name in self._reported}
 
     def _start_results(self, shape: Shape, batch: TaskBatch, seed: int) -> dict[str, np.ndarray]:

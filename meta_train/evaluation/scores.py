@@ -1,39 +1,58 @@
-"""The score of a whole run as deployed: the log of its final excess loss."""
+"""The score of a whole run as deployed: the log of its final excess loss, and what it ends above its start."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from l2p.models import GeneralizedLinear, Model
+from l2p.models import Model
 from l2p.oracle.setup import Setup
 from l2p.run.protector import Protector
 from l2p.run.run import Simulation, advance, start
 from l2p.run.simulate import mean_loss
 from l2p.task.rows import Rows
-from meta_train.config.drawn import EXCESS_FLOOR
+from meta_train.config.parts import USUAL, Scoring
 from meta_train.evaluation.budgets import Budgets
+from meta_train.evaluation.marks import Marks, marks_of
 from meta_train.tasks.family import TaskBatch
 
+#: Share of a task's gap up to which what a run ends above counts as its square, and beyond which as itself.
+NEAR = 0.1
 
-def score(loss: jax.Array, best_loss: jax.Array, first_loss: jax.Array, floor: float = EXCESS_FLOOR) -> jax.Array:
-    """log of the excess loss, relative to that of the model's starting point.
 
-    A large final loss counts only through its logarithm, so that a diverged run does not dominate the batch.
+class Score(NamedTuple):
+    """How well a run did.
+
+    Attributes:
+      value: f32[], lower is better.
+      above: f32[], how far its loss is above `Marks.reached`, over `Marks.gap`; 0 where that is not asked for.
     """
-    excess = (loss - best_loss) / (first_loss - best_loss + EXCESS_FLOOR)
-    return jnp.log(floor + jnp.maximum(excess, 0.0))
+
+    value: jax.Array
+    above: jax.Array
 
 
-def first_loss(model: Model, rows: Rows) -> jax.Array:
-    """Mean loss f32[] where every run starts; a constant where binary labels do not change it (logistic: log 2)."""
-    if isinstance(model, GeneralizedLinear):
-        with jax.ensure_compile_time_eval():
-            at_zero = np.asarray(model.margin_loss(jnp.zeros(2), jnp.arange(2.0)))
-        if at_zero[0] == at_zero[1]:
-            return jnp.asarray(at_zero[0])
-    return mean_loss(model.init(rows.x.shape[1]), model, rows)
+def score(loss: jax.Array, marks: Marks, scoring: Scoring = USUAL) -> Score:
+    """log of the excess loss, and a price of what a run ends above what it reaches without learning anything.
+
+    A large final loss counts only through its logarithm, so that a diverged run does not dominate the batch. But then
+    a mean over tasks lets gains on easy ones, whose excess falls to a hundredth, pay for runs on hard ones that end
+    above their start, where the logarithm hardly rises. The price is in units of what there is to gain on the task at
+    hand, so that no other can pay it: quadratic while noise may explain it, since a run that is as good as its start
+    ends above it half of the time, and then linear, so that the worst runs dominate and its slope is at most `above`.
+    """
+    excess = (loss - marks.best) / marks.unit
+    value = jnp.log(scoring.excess_floor + jnp.maximum(excess, 0.0))
+    if marks.reached is None or marks.gap is None:
+        return Score(value, jnp.zeros_like(loss))
+    above = jnp.maximum(loss - marks.reached, 0.0) / marks.gap
+    return Score(value + scoring.above * NEAR * (jnp.hypot(1.0, above / NEAR) - 1.0), above)
+
+
+def slope_above(above: jax.Array) -> jax.Array:
+    """Derivative f32[...] of that price over its weight, 0 to 1."""
+    return (above / NEAR) / jnp.hypot(1.0, above / NEAR)
 
 
 def whole_run(
@@ -43,18 +62,19 @@ def whole_run(
     setup: Setup,
     key: jax.Array,
     scored: Rows | None = None,
-    floor: float = EXCESS_FLOOR,
-) -> tuple[jax.Array, jax.Array]:
-    """Score f32[] of the released params after a whole run, on the rows it read or on those in `scored`; and the share
-    f32[] of the budget it spent."""
+    scoring: Scoring = USUAL,
+) -> tuple[Score, jax.Array]:
+    """Score of the released params after a whole run, on the rows it read or on those in `scored`; and the share f32[]
+    of the budget it spent."""
     noise = Simulation(key)
     model = setup.model
     run_at_start, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
     run_at_end, _, _ = advance(protector, run_at_start, rows, setup, noise, protector.num_steps)
     params = protector.finish(run_at_end.params, run_at_end.state, setup)
     scored = rows if scored is None else scored
-    loss = mean_loss(params, model, scored)
-    return score(loss, best_loss, first_loss(model, scored), floor), run_at_end.spending.spent / setup.price_list.budget
+    marks = marks_of(model, rows, scored, best_loss, setup, scoring)
+    reached = score(mean_loss(params, model, scored), marks, scoring)
+    return reached, run_at_end.spending.spent / setup.price_list.budget
 
 
 def evaluate(
@@ -63,14 +83,14 @@ def evaluate(
     batch: TaskBatch,
     model: Model,
     budgets: Budgets,
-    floor: float = EXCESS_FLOOR,
+    scoring: Scoring = USUAL,
     stacked: bool = False,
 ) -> dict[str, jax.Array]:
-    """Per task: the score f32[B] as deployed, with the cap, and the constraint's value f32[B] without it. With
-    `stacked`, each task has a protector of its own."""
+    """Per task: the score as deployed, with the cap, and its part above, and the constraint's value without the cap,
+    f32[B] each. With `stacked`, each task has a protector of its own."""
     keys = jax.random.split(key, batch.log_signal.shape[0])
-    run = jax.vmap(functools.partial(whole_run, floor=floor), (0 if stacked else None, 0, 0, 0, 0, 0))
+    run = jax.vmap(functools.partial(whole_run, scoring=scoring), (0 if stacked else None, 0, 0, 0, 0, 0))
     (rows, capped), (_, free) = (budgets.simulate(batch, model, capped) for capped in (True, False))
     scores, _ = run(protector, rows, batch.best_loss, capped, keys, batch.scored)
     _, spent = run(protector, rows, batch.best_loss, free, keys, batch.scored)
-    return {"score": scores, "constraint": spent - 1.0}
+    return {"score": scores.value, "above": scores.above, "constraint": spent - 1.0}

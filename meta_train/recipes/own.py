@@ -61,6 +61,9 @@ def config_for(start: str, tables: Sequence[OwnTable]) -> OwnTables:
         "rows": min(shipped.tasks.rows, max(LEAST_ROWS, 2 ** (most.bit_length() - 1))),
         "num_features": tuple(size.width for size in sizes),
         "sampling_rates": rates[:1] * len(sizes) or None,
+        "shape_rows": None,
+        # What is judged is the whole table.
+        "least_rows": 1.0,
         # Runs are scored on rows that they did not read: those of the tables that are held out, where they are judged.
         "fresh_shares": shipped.tasks.fresh_shares or ALL_FRESH,
         "eval_every": EVAL_EVERY,

@@ -22,7 +22,15 @@ from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.models import Model
 from l2p.task.rows import Rows
-from meta_train.tasks.drawing import draw_columns, is_from_table, is_plain, most_features, refuse_more, with_label_noise
+from meta_train.tasks.drawing import (
+    between,
+    draw_columns,
+    is_from_table,
+    is_plain,
+    most_features,
+    refuse_more,
+    with_label_noise,
+)
 from meta_train.tasks.reference import RIDGE, best_loss, best_losses
 from meta_train.tasks.spans import Span, choose_rows, columns_of, draw_rows
 
@@ -39,7 +47,7 @@ class TaskBatch:
     """A batch of tasks, stacked.
 
     Attributes:
-      rows: Rows with leading axis [B], masks 1.
+      rows: Rows with leading axis [B]; masks are 0 for rows that a task does not have.
       log_signal: f32[B], log(mu N) of the task's budget and simulated size.
       best_loss: f32[B], mean loss of the non-private minimiser.
       scored: other rows of the same tasks, on which runs are scored and `best_loss` is taken; None to score runs on the
@@ -90,9 +98,9 @@ class Family(abc.ABC):
             "several classes from one table, or synthetic ones."
         )
 
-    def with_rows_apart(self) -> "Family":
-        """The family of tasks whose last half of rows are other rows of the table than the first half. Without a table
-        all rows of a task differ anyway."""
+    def with_rows_apart(self, distinct: bool = False) -> "Family":
+        """The family of tasks whose last half of rows are other rows of the table than the first half; with `distinct`,
+        each counts once. Without a table all rows of a task differ anyway."""
         return self
 
     def halves(self) -> tuple["Family", "Family"]:
@@ -114,10 +122,12 @@ class Family(abc.ABC):
         ridge: float = RIDGE,
         signal_power: float = 1.0,
         fresh_shares: tuple[float, float] = (1.0, 1.0),
+        least_rows: float = 1.0,
     ) -> TaskBatch:
         """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first: at
         u^signal_power of it for u spread evenly over [0, 1]. `ridge` is that of the reference solution. `fresh_shares`
-        are the shares of tasks, at the ends of the range, that are scored on other rows, where the family has them.
+        are the shares of tasks, at the ends of the range, that are scored on other rows, where the family has them;
+        these have from `least_rows` of the rows up to all of them.
 
         Raises:
           InputError: the family has no tasks with that many features.
@@ -130,6 +140,12 @@ class Family(abc.ABC):
             return TaskBatch(rows, signal, jax.vmap(functools.partial(best_loss, model, ridge=ridge))(rows))
         share = jnp.interp(signal, jnp.array([low, high]), jnp.array(fresh_shares))
         fresh = jax.random.bernoulli(jax.random.fold_in(key, 2), share)
+        if least_rows < 1.0:
+            shares = jax.vmap(lambda key: between(key, (least_rows, 1.0)))(
+                jax.random.split(jax.random.fold_in(key, 3), num_tasks)
+            )
+            counted = jnp.arange(num_rows)[None, :] < num_rows * shares[:, None]
+            rows = rows.replace(mask=jnp.where(fresh[:, None] & ~counted, 0.0, rows.mask))
         on_read, on_scored = jax.vmap(functools.partial(best_losses, model, ridge=ridge))(rows, scored)
         choose = jax.vmap(lambda fresh, scored, read: jax.tree.map(functools.partial(jnp.where, fresh), scored, read))
         best = jnp.where(fresh, on_scored, on_read)
@@ -152,6 +168,7 @@ class TaskFamily(Family):
       plain: the share of such tasks that are the table as it is: its own label without noise, and all its columns, or
         as many as fit, neither mixed nor flipped. Tasks may then be up to twice as wide as the table.
       apart: whether the last half of a task's rows are other rows of the table than the first half.
+      distinct: whether rows that are drawn twice within a half count once.
     """
 
     x: jax.Array
@@ -162,6 +179,7 @@ class TaskFamily(Family):
     span: Span | None = None
     plain: float = 0.0
     apart: bool = False
+    distinct: bool = False
 
     @classmethod
     def from_table(cls, x: np.ndarray, y: np.ndarray) -> "TaskFamily":
@@ -180,8 +198,8 @@ class TaskFamily(Family):
         refuse_more(num_features, self.x.shape[1], self.plain)
         return self._pair(key, num_rows) if num_features is None else self._task(key, num_rows, num_features)
 
-    def with_rows_apart(self) -> "TaskFamily":
-        return dataclasses.replace(self, apart=True)
+    def with_rows_apart(self, distinct: bool = False) -> "TaskFamily":
+        return dataclasses.replace(self, apart=True, distinct=distinct)
 
     def halves(self) -> tuple["TaskFamily", "TaskFamily"]:
         return self.cut_at(self.x.shape[0] // 2)
@@ -206,7 +224,7 @@ class TaskFamily(Family):
 
     def _task(self, key: jax.Array, num_rows: int, num_features: int) -> Rows:
         keys = iter(jax.random.split(key, 12))
-        index = draw_rows(next(keys), num_rows, self.x, self.span, self.apart)
+        index, mask = draw_rows(next(keys), num_rows, self.x, self.span, self.apart, self.distinct)
         table, label = self.x[index], self.y[index]
         if len(self.classes) != 2:
             label = self._grouped(jax.random.fold_in(key, 0), label)
@@ -228,7 +246,7 @@ class TaskFamily(Family):
         teacher = jax.random.bernoulli(next(keys), jax.nn.sigmoid(2.0 * logits))
         label = jnp.where(kind == 2, teacher, label)
 
-        return with_label_noise(next(keys), x, label, plain)
+        return with_label_noise(next(keys), x, label, plain).replace(mask=mask)
 
     def _label_column(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """A column i32[] that may serve as a label, and the shares f32[3] of the kinds of labels."""
@@ -257,6 +275,6 @@ class TaskFamily(Family):
         keys = jax.random.split(key, 3)
         first, second = jax.random.choice(keys[0], jnp.array(self.classes, jnp.float32), (2,), replace=False)
         among = (self.y == first) | (self.y == second)
-        index = choose_rows(keys[1], num_rows, self.x, self.span, among, self.apart)
+        index, mask = choose_rows(keys[1], num_rows, self.x, self.span, among, self.apart, self.distinct)
         x = self.x[index] if self.other_classes is None else self.other_classes(self.x[index], first, second)
-        return with_label_noise(keys[2], x, (self.y[index] == second).astype(jnp.float32))
+        return with_label_noise(keys[2], x, (self.y[index] == second).astype(jnp.float32)).replace(mask=mask)

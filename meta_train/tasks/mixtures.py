@@ -57,8 +57,8 @@ class Mixture(Family):
         chosen = jax.random.permutation(order_key, jnp.concatenate([indices[:, :each].ravel(), more]))
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[chosen], *several)
 
-    def with_rows_apart(self) -> "Mixture":
-        return Mixture(tuple(part.with_rows_apart() for part in self.parts), self.stacked)
+    def with_rows_apart(self, distinct: bool = False) -> "Mixture":
+        return Mixture(tuple(part.with_rows_apart(distinct) for part in self.parts), self.stacked)
 
     def halves(self) -> tuple["Mixture", "Mixture"]:
         first, second = zip(*(part.halves() for part in self.parts), strict=True)

@@ -18,7 +18,7 @@ from meta_train.tasks.fresh_rows import Halved
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.quadratics import QUADRATICS, Quadratics
 from meta_train.tasks.synthetic import (
-    ROUGH,
+    STYLES,
     SYNTHETIC,
     SYNTHETIC_CLASSES,
     SYNTHETIC_NUMBERS,
@@ -87,14 +87,15 @@ def _classes_of_table(source: str) -> int | None:
 
 
 def _drawn_classes(source: str) -> int | None:
-    """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number, rough or not; None for other sources.
+    """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number, in any style; None for other sources.
 
     Raises:
       InputError: what follows is not a number of classes.
     """
-    if not _smooth(source).startswith(SYNTHETIC_CLASSES):
+    plain = _style_of(source)[1]
+    if not plain.startswith(SYNTHETIC_CLASSES):
         return None
-    count = _smooth(source).removeprefix(SYNTHETIC_CLASSES)
+    count = plain.removeprefix(SYNTHETIC_CLASSES)
     if not count.isdecimal() or int(count) < 3:
         raise InputError(
             f"source {source!r} does not say how many classes its tasks have, from 3 up; name it "
@@ -103,9 +104,16 @@ def _drawn_classes(source: str) -> int | None:
     return int(count)
 
 
-def _smooth(source: str) -> str:
-    """The name of a source of synthetic tasks, without `ROUGH`; other names as they are."""
-    return SYNTHETIC + source.removeprefix(SYNTHETIC + ROUGH) if source.startswith(SYNTHETIC + ROUGH) else source
+def _style_of(source: str) -> tuple[str, str]:
+    """The style in the name of a source of synthetic tasks, and the name without it; "" and other names as they are.
+
+    >>> _style_of("synthetic:rough:numbers"), _style_of("synthetic:one_hot"), _style_of("synthetic:numbers")
+    (('rough', 'synthetic:numbers'), ('one_hot', 'synthetic'), ('', 'synthetic:numbers'))
+    """
+    first, *words = source.split(":")
+    if first != SYNTHETIC or not words or words[0] not in STYLES:
+        return "", source
+    return words[0], ":".join([first, *words[1:]])
 
 
 def _kind_of_part(source: str) -> Kind:
@@ -113,33 +121,35 @@ def _kind_of_part(source: str) -> Kind:
         return own_tables.find(source).kind
     if _drawn_classes(source):
         return "multiclass"
-    if _smooth(source) in (QUADRATICS, SYNTHETIC_NUMBERS):
+    plain = _style_of(source)[1]
+    if plain in (QUADRATICS, SYNTHETIC_NUMBERS):
         return "regression"
-    if _smooth(source) == SYNTHETIC or _REST.fullmatch(source):
+    if plain == SYNTHETIC or _REST.fullmatch(source):
         return "binary"
     return catalog.kind_of(source)
 
 
-def families(source: str, fresh_rows: bool = False) -> tuple[Family, Family]:
+def families(source: str, fresh_rows: bool = False, distinct: bool = False) -> tuple[Family, Family]:
     """The family to meta-train on and one of held-out tasks: from 80 % and 20 % of a public table.
 
     Args:
       source: a data set's name; `openml:NAME`, of which at most `MAX_ROWS` rows are used, and `PLAIN` of whose tasks
         are the table as it is; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
         `mnist:rest:3,5:features:1152`, the same digits with 1152 frozen features; `QUADRATICS`, `SYNTHETIC`,
-        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families, with `ROUGH`
-        in their names (`synthetic:rough:numbers`) for longer tails, stronger correlations and rarer classes; a user's
+        `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families, with one of
+        `STYLES` in their names (`synthetic:rough:numbers`); a user's
         own table that was read (`own_tables`); or several sources of one kind joined by `AND`.
       fresh_rows: whether runs are scored on rows of their task that they did not read. Held-out tasks from users' own
         tables are then these tables, of which runs read the rows to train on and are scored on the held-out ones.
+      distinct: whether each row of a task then counts once, so that a short table has no more rows than it has.
     """
     train, held_out = _families(source)
     if not fresh_rows:
         return train, held_out
     if all(map(is_own, parts_of(source))):
         read, scored = (family.parts if isinstance(family, Mixture) else (family,) for family in (train, held_out))
-        return Halved(train.with_rows_apart()), WholeTables.of(read, scored)  # pyrefly: ignore
-    return Halved(train.with_rows_apart()), Halved(held_out.with_rows_apart())
+        return Halved(train.with_rows_apart(distinct)), WholeTables.of(read, scored)  # pyrefly: ignore
+    return Halved(train.with_rows_apart(distinct)), Halved(held_out.with_rows_apart(distinct))
 
 
 def _families(source: str) -> tuple[Family, Family]:
@@ -147,14 +157,14 @@ def _families(source: str) -> tuple[Family, Family]:
         train, held_out = zip(*(_varied(*_families(part)) for part in parts_of(source)), strict=True)
         stacked = frozenset(place for place, part in enumerate(parts_of(source)) if is_openml(part) or is_own(part))
         return Mixture(train, stacked), Mixture(held_out, stacked)
-    is_rough = _smooth(source) != source
+    style, plain_source = _style_of(source)
     if classes := _drawn_classes(source):
-        first, second = (SyntheticClasses(stream, rough=is_rough, num_classes=classes) for stream in (0, 1))
+        first, second = (SyntheticClasses(stream, style=style, num_classes=classes) for stream in (0, 1))
         return first, second
     if source == QUADRATICS:
         return Quadratics(0), Quadratics(1)
-    if (synthetic := _SYNTHETIC.get(_smooth(source))) is not None:
-        return synthetic(0, rough=is_rough), synthetic(1, rough=is_rough)
+    if (synthetic := _SYNTHETIC.get(plain_source)) is not None:
+        return synthetic(0, style=style), synthetic(1, style=style)
     x, y = _load(source)
     kind, count = kind_of(source), None if _REST.fullmatch(source) else _classes_of_table(source)
     make = TaskFamily.from_table if kind == "binary" else functools.partial(from_table, num_classes=count)

@@ -10,7 +10,7 @@ from l2p.base.errors import InputError
 from l2p.task.rows import Rows
 from meta_train.tasks.drawing import draw_columns, is_from_table, is_plain, most_features, refuse_more, with_class_noise
 from meta_train.tasks.family import Family
-from meta_train.tasks.spans import Span, choose_rows, columns_of, draw_rows
+from meta_train.tasks.spans import Drawn, Span, choose_rows, columns_of, draw_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Classes(Family):
       num_chosen: number of the table's classes in a task, drawn at random; None for all.
       span: the part of x and y that tasks come from, if they hold several tables; None for all.
       plain: the share of tasks that are the table as it is, as in `TaskFamily`.
-      apart: as in `TaskFamily`.
+      apart, distinct: as in `TaskFamily`.
     """
 
     x: jax.Array
@@ -39,13 +39,14 @@ class Classes(Family):
     span: Span | None = None
     plain: float = 0.0
     apart: bool = False
+    distinct: bool = False
 
     @property
     def max_features(self) -> float:
         return most_features(self.x.shape[1], self.plain)
 
-    def with_rows_apart(self) -> "Classes":
-        return dataclasses.replace(self, apart=True)
+    def with_rows_apart(self, distinct: bool = False) -> "Classes":
+        return dataclasses.replace(self, apart=True, distinct=distinct)
 
     def halves(self) -> tuple["Classes", "Classes"]:
         cut = self.x.shape[0] // 2
@@ -70,18 +71,18 @@ class Classes(Family):
         refuse_more(num_features, self.x.shape[1], self.plain)
         keys = jax.random.split(key, 7)
         names = jax.random.permutation(keys[2], self.num_classes * self.parts)
-        index = self._rows(keys[0], names, num_rows)
+        index, mask = self._rows(keys[0], names, num_rows)
         plain = is_plain(key, self.plain)
         x = features_of(self.x[index], keys[1], num_features, columns_of(self.x, self.span), plain)
         label = names[self.y[index].astype(jnp.int32) * self.parts + self._part(keys[6], x)]
-        return with_class_noise(keys[3:6], x, label, self.num_chosen or len(names), plain)
+        return with_class_noise(keys[3:6], x, label, self.num_chosen or len(names), plain).replace(mask=mask)
 
-    def _rows(self, key: jax.Array, names: jax.Array, num_rows: int) -> jax.Array:
-        """Indices i32[num_rows] of rows of the table, from the task's classes: those with the lowest names."""
+    def _rows(self, key: jax.Array, names: jax.Array, num_rows: int) -> Drawn:
+        """Rows of the table, from the task's classes: those with the lowest names."""
         if self.num_chosen is None:
-            return draw_rows(key, num_rows, self.x, self.span, self.apart)
+            return draw_rows(key, num_rows, self.x, self.span, self.apart, self.distinct)
         among = names[self.y.astype(jnp.int32)] < self.num_chosen
-        return choose_rows(key, num_rows, self.x, self.span, among, self.apart)
+        return choose_rows(key, num_rows, self.x, self.span, among, self.apart, self.distinct)
 
     def _part(self, key: jax.Array, x: jax.Array) -> jax.Array:
         """The part i32[n] of its class of each row of features f32[n, d]."""
@@ -98,7 +99,7 @@ class Numbers(Family):
       y: f32[n], in [0, 1].
       span: the part of x and y that tasks come from, if they hold several tables; None for all.
       plain: the share of tasks that are the table as it is, as in `TaskFamily`.
-      apart: as in `TaskFamily`.
+      apart, distinct: as in `TaskFamily`.
     """
 
     x: jax.Array
@@ -106,18 +107,19 @@ class Numbers(Family):
     span: Span | None = None
     plain: float = 0.0
     apart: bool = False
+    distinct: bool = False
 
     @property
     def max_features(self) -> float:
         return most_features(self.x.shape[1], self.plain)
 
-    def with_rows_apart(self) -> "Numbers":
-        return dataclasses.replace(self, apart=True)
+    def with_rows_apart(self, distinct: bool = False) -> "Numbers":
+        return dataclasses.replace(self, apart=True, distinct=distinct)
 
     def draw(self, key: jax.Array, num_rows: int, num_features: int | None) -> Rows:
         refuse_more(num_features, self.x.shape[1], self.plain)
         keys = jax.random.split(key, 9)
-        index = draw_rows(keys[0], num_rows, self.x, self.span, self.apart)
+        index, mask = draw_rows(keys[0], num_rows, self.x, self.span, self.apart, self.distinct)
         columns = columns_of(self.x, self.span)
         table, plain = self.x[index], is_plain(key, self.plain)
         kind = jnp.where(plain, 0, jax.random.choice(keys[1], 3, p=jnp.array([0.5, 0.2, 0.3])))
@@ -133,7 +135,7 @@ class Numbers(Family):
         target = jnp.where(kind == 2, output, target)
         noise = jnp.where(plain, 0.0, jnp.maximum(jax.random.uniform(keys[6], minval=-0.1, maxval=0.2), 0.0))
         target = jnp.clip(target + noise * jax.random.normal(keys[7], (num_rows,)), 0.0, 1.0)
-        return Rows(x, target, jnp.ones(num_rows, jnp.float32))
+        return Rows(x, target, mask)
 
 
 def features_of(

@@ -16,10 +16,10 @@ def norms_of(gradients: Any) -> jax.Array:
     return jnp.sqrt(sum(jnp.square(leaf).reshape(len(leaf), -1).sum(1) for leaf in leaves))
 
 
-def mean_clipped(gradients: Any, norms: jax.Array) -> Any:
-    """Mean over tasks of gradients with leaves [tasks, ...] and these norms, each clipped to `TASK_GRADIENT_NORM`; one
-    that is not finite counts as zero."""
-    factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
+def mean_clipped(gradients: Any, norms: jax.Array, longest: jax.typing.ArrayLike = TASK_GRADIENT_NORM) -> Any:
+    """Mean over tasks of gradients with leaves [tasks, ...] and these norms, each clipped to `longest`, f32[] or
+    f32[tasks]; one that is not finite counts as zero."""
+    factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, longest / jnp.maximum(norms, 1e-12)), 0.0)
     return jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / len(norms), gradients)
 
 

@@ -13,23 +13,27 @@ from l2p.base import struct
 from l2p.base.compiled import quick_options
 from l2p.base.errors import InputError
 from l2p.models import Model
-from l2p.protectors.learned.tunable import combine, of_lines, of_wide_tables, partition, tunable
+from l2p.protectors.learned.line import LineStep
+from l2p.protectors.learned.retreat import Retreat
+from l2p.protectors.learned.tunable import combine, of_parts, of_wide_tables, partition, tunable
 from l2p.protectors.stepwise.purchase import KINDS
 from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.learners import MetaGradients
-from meta_train.config.parts import Outer
+from meta_train.config.parts import Outer, Scoring
 from meta_train.evaluation.budgets import Budgets
 from meta_train.evaluation.resolved import Resolved
-from meta_train.evaluation.scores import whole_run
+from meta_train.evaluation.scores import Score, slope_above, whole_run
 from meta_train.tasks.family import TaskBatch
 from meta_train.tasks.sources import kind_of
 from meta_train.training import evolution
-from meta_train.training.clipping import gradients_apart, mean_clipped, norms_of
+from meta_train.training.clipping import TASK_GRADIENT_NORM, gradients_apart, mean_clipped, norms_of
 from meta_train.training.constraints import Constraint, bands_of, penalty, update_every
 from meta_train.training.damping import damped
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
 
+#: Classes of the parts that `tunes` may name.
+PARTS = {"line": LineStep, "retreat": Retreat}
 #: Parts of a protector that decide what the budget is spent on; purchases that are not free do, too.
 SPENDERS = ("scheduler", "norm_query")
 
@@ -81,7 +85,7 @@ def num_segments(protector: Protector, unroll: int | None) -> int:
 
 
 def compiled(
-    tasks: Tasks, resolved: Mapping[Shape, Resolved], learner: MetaGradients, outer: Outer
+    tasks: Tasks, resolved: Mapping[Shape, Resolved], learner: MetaGradients, outer: Outer, scoring: Scoring
 ) -> Callable[[GradientState, int], tuple[GradientState, dict]]:
     """One outer step on fresh tasks; steps cycle through the shapes.
 
@@ -95,7 +99,7 @@ def compiled(
         draw = jax.jit(functools.partial(draw_tasks, **drawn), compiler_options=quick_options())
         alike = shape._replace(source=""), kind_of(shape.source)
         if alike not in updates:
-            fixed = {"learner": learner, "outer": outer, "floor": tasks.excess_floor}
+            fixed = {"learner": learner, "outer": outer, "scoring": scoring}
             fixed |= {"budgets": of_shape.budgets, "model": of_shape.model}
             updates[alike] = jax.jit(functools.partial(update, **fixed), compiler_options=quick_options())
         turns[shape] = draw, updates[alike]
@@ -122,7 +126,7 @@ def draw_tasks(
     outer: Outer,
 ) -> TaskBatch:
     """The tasks of an outer step, of one shape."""
-    arguments = tasks.arguments(resolved.shape.num_features)
+    arguments = tasks.arguments(resolved.shape)
     arguments |= {
         "log_signal": learner.log_signal_at(step, outer.steps, tasks.log_signal),
         "signal_power": learner.signal_power,
@@ -136,7 +140,7 @@ def update(
     batch: TaskBatch,
     learner: MetaGradients,
     outer: Outer,
-    floor: float,
+    scoring: Scoring,
     budgets: Budgets,
     model: Model,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
@@ -148,27 +152,30 @@ def update(
     if batch.scored is not None:
         tasks = (*tasks, batch.scored)
     if learner.unroll is None:
-        state, _, metrics = _descend(state, step, learner, outer, _whole(step, learner, floor), tasks, jnp.array(0))
+        state, _, metrics = _descend(
+            state, step, learner, outer, scoring, _whole(step, learner, scoring), tasks, jnp.array(0)
+        )
     else:
-        state, metrics = _segments(state, step, learner, outer, floor, learner.unroll, tasks)
+        state, metrics = _segments(state, step, learner, outer, scoring, learner.unroll, tasks)
     mu, every = penalty(step, outer.steps), multiplier_every(state, learner)
     constraint = state.constraint.update(step, mu, learner.constraint == "soft", every)
     return dataclasses.replace(state, constraint=constraint), metrics
 
 
-def _whole(step: jax.Array, learner: MetaGradients, floor: float) -> Callable:
-    """The objective of a whole run: (value, (state to continue from, spending))."""
+def _whole(step: jax.Array, learner: MetaGradients, scoring: Scoring) -> Callable:
+    """The objective of a whole run: (score, (state to continue from, spending))."""
 
-    def final(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
-        value, spent = whole_run(protector, *task, floor=floor)
-        return value, (None, spent)
+    def final(protector: Protector, *task: Any) -> tuple[Score, tuple[None, jax.Array]]:
+        score, spent = whole_run(protector, *task, scoring=scoring)
+        return score, (None, spent)
 
-    def soft(protector: Protector, *task: Any) -> tuple[jax.Array, tuple[None, jax.Array]]:
-        around_end, last, spent = soft_run(protector, *task, floor=floor)
+    def soft(protector: Protector, *task: Any) -> tuple[Score, tuple[None, jax.Array]]:
+        around_end, last, spent = soft_run(protector, *task, scoring=scoring)
         # The projector's updates are scored at the last step, past the end of the budget.
-        own = learner.alternate is not None
-        value = jnp.where(is_turn("projector", step, learner.alternate), last, around_end) if own else around_end
-        return value, (None, spent)
+        if learner.alternate is None:
+            return around_end, (None, spent)
+        own = is_turn("projector", step, learner.alternate)
+        return jax.tree.map(functools.partial(jnp.where, own), last, around_end), (None, spent)
 
     return soft if learner.constraint == "soft" else final
 
@@ -178,21 +185,21 @@ def _segments(
     step: jax.Array,
     learner: MetaGradients,
     outer: Outer,
-    floor: float,
+    scoring: Scoring,
     unroll: int,
     tasks: tuple,
 ) -> tuple[GradientState, dict[str, jax.Array]]:
     """One update after each segment; a run continues where it stopped, without gradients to earlier segments (Eq.
     4)."""
-    pieces = {"num_steps": unroll, "floor": floor}
+    pieces = {"num_steps": unroll, "scoring": scoring}
     begin = functools.partial(first_segment, **pieces)
     go_on = functools.partial(next_segment, **pieces)
-    state, runs, metrics = _descend(state, step, learner, outer, begin, tasks, jnp.array(0))
+    state, runs, metrics = _descend(state, step, learner, outer, scoring, begin, tasks, jnp.array(0))
 
     def descend(carry: tuple, segment: jax.Array) -> tuple[tuple, dict[str, jax.Array]]:
         state, runs = carry
         arguments = (jax.lax.stop_gradient(runs), *tasks)
-        state, runs, metrics = _descend(state, step, learner, outer, go_on, arguments, segment)
+        state, runs, metrics = _descend(state, step, learner, outer, scoring, go_on, arguments, segment)
         return (state, runs), metrics
 
     # A scan, so that only one segment is compiled.
@@ -207,6 +214,7 @@ def _descend(
     step: jax.Array,
     learner: MetaGradients,
     outer: Outer,
+    scoring: Scoring,
     objective: Callable,
     arguments: tuple,
     segment: jax.Array,
@@ -221,9 +229,9 @@ def _descend(
     floats, others = partition(state.protector)
 
     def task_parts(floats, band, *arguments):
-        value, (run, spent) = objective(damped(combine(floats, others), learner.damping), *arguments)
+        score, (run, spent) = objective(damped(combine(floats, others), learner.damping), *arguments)
         price = state.constraint.lagrangian(spent, band, segment, mu) if has_price else 0.0
-        return (value, price), (value, spent, run)
+        return (score.value, price), (score, spent, run)
 
     def task_loss(*arguments):
         (value, price), auxiliary = task_parts(*arguments)
@@ -239,25 +247,27 @@ def _descend(
         every = (jax.random.split(jax.random.fold_in(jax.random.key(outer.seed), step), num_tasks), *every)
     else:
         gradient = jax.grad(task_loss, has_aux=True)
-    grads, (values, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
+    grads, (scores, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
+    longest = _longest(scores.above, scoring)
     if is_apart:
         of_score, of_penalty = (_of_turn(part, step, learner.alternate) for part in grads)
         norms = norms_of(of_score)
-        clipped = mean_clipped(of_score, norms), mean_clipped(of_penalty, norms_of(of_penalty))
+        clipped = mean_clipped(of_score, norms, longest), mean_clipped(of_penalty, norms_of(of_penalty))
         mean = jax.tree.map(jnp.add, *clipped)
     else:
         norms = norms_of(grads)
-        mean = mean_clipped(grads, norms)
+        mean = mean_clipped(grads, norms, longest)
     mean = jax.tree.map(
         lambda leaf, is_tuned: jnp.where(is_tuned == 1.0, leaf, 0.0), mean, _tuned(floats, learner.tunes)
     )
 
     protector, adam = adam_step(state, mean, step, learner, outer.steps)
     h = spent - state.constraint.targets[bands, segment]
-    recorded = state.constraint.updated(spent, values, segment, multiplier_every(state, learner))
+    recorded = state.constraint.updated(spent, scores.value, segment, multiplier_every(state, learner))
     state = GradientState(protector, adam, recorded)
     metrics = {
-        "score": jnp.mean(values),
+        "score": jnp.mean(scores.value),
+        **({"above": jnp.mean(scores.above)} if scoring.above else {}),
         "gradient_norm": jnp.median(norms),
         "largest_gradient_norm": jnp.max(norms),
         "finite": jnp.mean(jnp.isfinite(norms)),
@@ -265,6 +275,14 @@ def _descend(
         "constraint_abs": jnp.mean(jnp.abs(h)),
     }
     return state, runs, metrics
+
+
+def _longest(above: jax.Array, scoring: Scoring) -> jax.Array | float:
+    """Norm that a task's meta-gradient is clipped to, given what its run ended above. As much more as that counts, or
+    clipping would make it count no more than the gain of any other task."""
+    if not scoring.above:
+        return TASK_GRADIENT_NORM
+    return TASK_GRADIENT_NORM * (1.0 + scoring.above * jnp.nan_to_num(slope_above(above)))
 
 
 def check_tunes(start: Protector, tunes: str, name: str) -> None:
@@ -278,8 +296,8 @@ def check_tunes(start: Protector, tunes: str, name: str) -> None:
 
 def _tuned(floats: Any, tunes: str) -> Any:
     """1 at each number that is tuned, and 0 at all others."""
-    if tunes == "line":
-        return of_lines(floats)
+    if tunes in PARTS:
+        return of_parts(floats, PARTS[tunes])
     if tunes == "all":
         return jax.tree.map(jnp.ones_like, floats)
     wide = of_wide_tables(floats)

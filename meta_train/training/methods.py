@@ -40,7 +40,7 @@ def method_for(config: MetaConfig, start: Protector) -> Method:
     Raises:
       InputError: the start has nothing that is tuned, or a model, a source and the accountant do not fit one another.
     """
-    tasks, learner, outer = config.tasks, config.learner, config.outer
+    tasks, learner, outer, scoring = config.tasks, config.learner, config.outer, config.scoring
     if isinstance(learner, MetaGradients):
         gradients.check_tunes(start, learner.tunes, config.start.protector)
     resolved = resolve(tasks, config.simulated, start)
@@ -51,6 +51,7 @@ def method_for(config: MetaConfig, start: Protector) -> Method:
         tasks,
         resolved,
         config.judging,
+        scoring,
         rival,
         stand_in(config.start.warm_start, tasks.rows),
         tells_spending=isinstance(learner, MetaGradients) and learner.constraint == "augmented_lagrangian",
@@ -58,9 +59,9 @@ def method_for(config: MetaConfig, start: Protector) -> Method:
     )
     if isinstance(learner, MetaGradients):
         state = gradients.init(start, learner.unroll)
-        update: Callable = gradients.compiled(tasks, resolved, learner, outer)
+        update: Callable = gradients.compiled(tasks, resolved, learner, outer, scoring)
     elif isinstance(learner, RandomSearch):
-        state, update = search.init(start), search.compiled(tasks, resolved, outer)
+        state, update = search.init(start), search.compiled(tasks, resolved, outer, scoring)
     else:
         state, num_tasks = perturbed.init(start), config.judging.eval_tasks
         update = perturbed.compiled(tasks.shapes, num_tasks, learner.learning_rate, outer, evaluator)

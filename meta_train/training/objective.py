@@ -4,6 +4,7 @@ import copy
 import functools
 
 import jax
+import jax.numpy as jnp
 
 from l2p.models import Model
 from l2p.models.base import Factor
@@ -13,8 +14,9 @@ from l2p.run.run import Run, Simulation, advance, start
 from l2p.run.simulate import mean_loss
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
-from meta_train.config.drawn import EXCESS_FLOOR
-from meta_train.evaluation.scores import first_loss, score
+from meta_train.config.parts import USUAL, Scoring
+from meta_train.evaluation.marks import marks_of
+from meta_train.evaluation.scores import Score, score
 from meta_train.training.constraints import STEP_WINDOW, soft_score
 
 
@@ -24,8 +26,8 @@ def soft_run(
     best_loss: jax.Array,
     setup: Setup,
     key: jax.Array,
-    floor: float = EXCESS_FLOOR,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    scoring: Scoring = USUAL,
+) -> tuple[Score, Score, jax.Array]:
     """A run past the end of its budget: Eq. 3's score f32[] around that end, the last step's score, and total spending.
 
     The protector's `num_steps` is the paper's constant T, more steps than the budget lasts; where the budget ends is
@@ -42,9 +44,10 @@ def soft_run(
         protector.num_steps,
         observe=lambda params: mean_loss(params, setup.model, rows),
     )
-    scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
+    scores = score(losses, marks_of(setup.model, rows, rows, best_loss, setup, scoring), scoring)
     spent = records[-1].spent / setup.price_list.budget
-    return soft_score(scores, spent, STEP_WINDOW), scores[-1], spent[-1]
+    around_end = jax.tree.map(lambda values: soft_score(values, spent, STEP_WINDOW), scores)
+    return around_end, jax.tree.map(lambda values: values[-1], scores), spent[-1]
 
 
 def first_segment(
@@ -54,11 +57,11 @@ def first_segment(
     setup: Setup,
     key: jax.Array,
     num_steps: int,
-    floor: float = EXCESS_FLOOR,
-) -> tuple[jax.Array, tuple[Run, jax.Array]]:
+    scoring: Scoring = USUAL,
+) -> tuple[Score, tuple[Run, jax.Array]]:
     """`next_segment` from the start of a run, including the queries of `init`."""
     begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key))
-    return next_segment(protector, begun, rows, best_loss, setup, key, num_steps, floor)
+    return next_segment(protector, begun, rows, best_loss, setup, key, num_steps, scoring)
 
 
 def next_segment(
@@ -69,8 +72,8 @@ def next_segment(
     setup: Setup,
     key: jax.Array,
     num_steps: int,
-    floor: float = EXCESS_FLOOR,
-) -> tuple[jax.Array, tuple[Run, jax.Array]]:
+    scoring: Scoring = USUAL,
+) -> tuple[Score, tuple[Run, jax.Array]]:
     """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and their spending.
 
     Spending is relative to the segment's even share of the budget (the paper's r_b, all equal), so 1 is on target.
@@ -81,8 +84,8 @@ def next_segment(
         protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
     )
     even = setup.price_list.budget * num_steps / protector.num_steps
-    scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
-    return scores.mean(), (run, (run.spending.spent - before) / even)
+    scores = score(losses, marks_of(setup.model, rows, rows, best_loss, setup, scoring), scoring)
+    return jax.tree.map(jnp.mean, scores), (run, (run.spending.spent - before) / even)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from l2p.base import struct
 from l2p.protectors.learned.tunable import around
 from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
-from meta_train.config.parts import Outer
+from meta_train.config.parts import Outer, Scoring
 from meta_train.evaluation.budgets import Budgets
 from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import whole_run
@@ -35,13 +35,13 @@ def init(protector: Protector) -> SearchState:
 
 
 def compiled(
-    tasks: Tasks, resolved: Mapping[Shape, Resolved], outer: Outer
+    tasks: Tasks, resolved: Mapping[Shape, Resolved], outer: Outer, scoring: Scoring
 ) -> Callable[[SearchState, int], tuple[SearchState, dict]]:
     """One outer step: try one candidate. All candidates get the same tasks and noise, so that differences are due to
     the candidates; a shape that is listed twice would have the same tasks twice, and counts once."""
     key, models = jax.random.key(outer.seed), [of_shape.model for of_shape in resolved.values()]
     batches = [
-        jax.jit(functools.partial(of_shape.train.sample, **tasks.arguments(shape.num_features), model=of_shape.model))(
+        jax.jit(functools.partial(of_shape.train.sample, **tasks.arguments(shape), model=of_shape.model))(
             jax.random.fold_in(key, shape.num_features or 0)
         )
         for shape, of_shape in resolved.items()
@@ -59,8 +59,8 @@ def compiled(
         for model, batch, simulated in zip(models, batches, budgets, strict=True):
             rows, setups = simulated.simulate(batch, model, capped=True)
             keys = jax.random.split(key, tasks.tasks)
-            run = jax.vmap(functools.partial(whole_run, floor=tasks.excess_floor), (None, 0, 0, 0, 0, 0))
-            scores.append(run(candidate, rows, batch.best_loss, setups, keys, batch.scored)[0])
+            run = jax.vmap(functools.partial(whole_run, scoring=scoring), (None, 0, 0, 0, 0, 0))
+            scores.append(run(candidate, rows, batch.best_loss, setups, keys, batch.scored)[0].value)
         score = jnp.nan_to_num(jnp.stack(scores).mean(), nan=jnp.inf)
         better = score < state.best_score
         best_protector = jax.tree.map(lambda new, old: jnp.where(better, new, old), candidate, state.protector)

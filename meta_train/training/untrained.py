@@ -26,6 +26,7 @@ from l2p.protectors.fields import KNOT_COLUMNS
 from l2p.protectors.learned.curve_scheduler import SCHEDULE_INPUTS
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.learned.line import LineStep
+from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.stepwise.networks import init_mlp
 from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.run.protector import Protector
@@ -191,9 +192,24 @@ def control_line(key: jax.Array) -> Stepwise:
     return plain.replace(projector=plain.projector.replace(line=line))
 
 
+def control_retreat(key: jax.Array) -> Stepwise:
+    """`control_line` that takes back at the end what does not stand out from noise."""
+    plain = control_line(key)
+    retreat = Retreat(logit_kept=_curve(2.0, 2.0), threshold=_curve(1.0, 1.0))
+    return plain.replace(projector=plain.projector.replace(retreat=retreat))
+
+
 def filter_with_network(key: jax.Array) -> Stepwise:
     """`control_line` with a network that corrects the filter in each coordinate, and one for clipping norms."""
-    plain = control_line(key)
+    return _with_networks_of_filter(control_line(key), key)
+
+
+def filter_retreat(key: jax.Array) -> Stepwise:
+    """The same from `control_retreat`."""
+    return _with_networks_of_filter(control_retreat(key), key)
+
+
+def _with_networks_of_filter(plain: Stepwise, key: jax.Array) -> Stepwise:
     network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
     schedule = init_mlp(jax.random.fold_in(key, 6), (SCHEDULE_INPUTS, 16, 1))
     return plain.replace(
@@ -277,7 +293,9 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "universal_batches": universal_batches,
     "control_filter": control_filter,
     "control_line": control_line,
+    "control_retreat": control_retreat,
     "filter": filter_with_network,
+    "filter_retreat": filter_retreat,
     "control_level": control_level,
     "universal_level": universal_level,
     "paper": paper,

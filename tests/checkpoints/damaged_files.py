@@ -37,7 +37,7 @@ def methods():
 def examples():
     """Protectors that together have every class of `CLASSES` among their parts, with all optional fields set."""
     universal, paper, kalman = (
-        BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper", "control_line")
+        BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper", "control_retreat")
     )
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
     by_name = methods()

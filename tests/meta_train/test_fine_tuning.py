@@ -66,8 +66,8 @@ def small():
     """Trainings are small, and their step is compiled once."""
     real, compiled, compiled_by_config = own.config_for, gradients.compiled, {}
 
-    def once(tasks, resolved, learner, outer):
-        return compiled_by_config.setdefault((tasks, learner, outer), compiled(tasks, resolved, learner, outer))
+    def once(tasks, resolved, *parts):
+        return compiled_by_config.setdefault((tasks, *parts), compiled(tasks, resolved, *parts))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(own, "config_for", lambda *args: real(*args).but(gain_rounds=1, **SMALL))

@@ -54,6 +54,7 @@ from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.learned.curve_scheduler import SCHEDULE_INPUTS
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.learned.line import LineStep
+from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.stepwise.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
 from l2p.run import run as runs
@@ -192,6 +193,7 @@ KALMAN = Stepwise(
         *[RISING] * 13,
         network((INPUTS, 4, OUTPUTS), 0.03),
         LineStep(RISING, RISING - 2.0, RISING),
+        Retreat(RISING, RISING),
     ),
     (
         BaseRate(f32([-2.0]), f32(-1.0)),

@@ -36,6 +36,7 @@ from l2p.protectors.conditioning import KNOT_RANGE, Covariates, between_knots, c
 from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.learned.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.learned.line import AT_START, LineStep
+from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise.networks import Layers, apply_to_leading
 from l2p.protectors.stepwise.projectors import Projector
@@ -78,6 +79,7 @@ class KalmanProjector(Projector):
         slope and curvature.
       network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
       line: scales the distance from the start, or None.
+      retreat: takes back at the end what does not stand out from noise, or None.
     """
 
     log_curvature: Curve
@@ -95,6 +97,7 @@ class KalmanProjector(Projector):
     log_sampling: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
     line: LineStep | None = None
+    retreat: Retreat | None = None
 
     def init(self, params: jax.Array, setup: Setup) -> Belief:
         zeros = jnp.zeros_like(params)
@@ -159,6 +162,15 @@ class KalmanProjector(Projector):
             steeper=steeper,
             line=line,
         )
+
+    def at_end(self, state: Belief, params: jax.Array, observation: Observation, setup: Setup) -> jax.Array:
+        if self.retreat is None:
+            return params
+        covariates, moved = covariates_of(setup, params.shape[0]), params - state.start
+        of_feature = _moments(observation, params)[1]
+        curvature, _ = self._curvature(observation.replace(clip_norm=None), params, state.start, covariates, setup)
+        kept = self.retreat(moved, state.variance, jnp.where(of_feature, curvature, 0.0), covariates)
+        return state.start + jnp.where(of_feature, kept, 1.0) * moved
 
     def _lengthened(
         self,

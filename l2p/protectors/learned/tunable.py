@@ -11,7 +11,6 @@ from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.protectors.conditioning import standardize
 from l2p.protectors.fields import has_knots, kinds
-from l2p.protectors.learned.line import LineStep
 
 
 def tunable(protector: Any) -> Any:
@@ -51,11 +50,11 @@ def of_wide_tables(protector: Any) -> Any:
     return jax.tree_util.tree_map_with_path(mask, protector)
 
 
-def of_lines(protector: Any) -> Any:
-    """The same with 1 at the numbers of steps along the line (`line.LineStep`), and 0 at all others."""
+def of_parts(protector: Any, kind: type) -> Any:
+    """The same with 1 at the numbers of parts of a class, and 0 at all others."""
 
     def mask(path: tuple, leaf: jax.Array) -> jax.Array:
-        fill = jnp.ones_like if isinstance(_fields(protector, path)[-1][0], LineStep) else jnp.zeros_like
+        fill = jnp.ones_like if isinstance(_fields(protector, path)[-1][0], kind) else jnp.zeros_like
         return fill(leaf)
 
     return jax.tree_util.tree_map_with_path(mask, protector)

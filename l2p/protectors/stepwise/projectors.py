@@ -48,6 +48,11 @@ class Projector(struct.Struct, abc.ABC):
     ) -> tuple[jax.Array, Any]:
         """The update f32[p] (to be added to params) and the next state."""
 
+    def at_end(self, state: Any, params: jax.Array, observation: Observation, setup: Setup) -> jax.Array:
+        """The params f32[p] that a run ends with, in place of those after its last step."""
+        del state, observation, setup
+        return params
+
 
 _RATE, _DECAY, _ADDED = (0.0, math.inf), (0.0, 1.0), (0.0, math.inf)
 _ADAM = {"learning_rate": _RATE, "b1": _DECAY, "b2": _DECAY, "eps": _ADDED}

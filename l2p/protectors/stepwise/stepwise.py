@@ -201,7 +201,8 @@ class Stepwise(Protector, struct.Composite):
         return params, StepwiseState(scheduler, projector, observation, state.features, average)
 
     def finish(self, params: jax.Array, state: StepwiseState, setup: Setup) -> jax.Array:
-        return setup.model.params_for_raw_rows(state.average, state.features)
+        params = self.projector.at_end(state.projector, state.average, state.observation, setup)
+        return setup.model.params_for_raw_rows(params, state.features)
 
 
 @functools.cache

@@ -1,7 +1,10 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.linear_model import SGDClassifier
 
 from l2p.base.errors import InputError
 from l2p.models import Logistic, Quadratic, Softmax, Square
@@ -284,6 +287,47 @@ def test_rough_tasks_have_longer_tails_stronger_correlations_and_rarer_classes()
     assert class_counts("synthetic:rough:classes:7") == {7}
     with pytest.raises(InputError):
         kind_of("rough")
+
+
+@functools.cache
+def of_style(source: str, num_rows: int, num_features: int):
+    """Twelve tasks, as NumPy arrays."""
+    family = families(source)[0]
+    draw = jax.jit(lambda key: family.draw_several(key, 12, num_rows, num_features))
+    return jax.tree.map(np.asarray, draw(jax.random.key(1)))
+
+
+@pytest.mark.slow
+def test_one_hot_tasks_have_categories_of_which_every_row_has_one_value():
+    x = of_style("synthetic:one_hot:classes:5", 300, 12).x
+    is_indicator = np.isin(x, (0.0, 1.0)).all(1)
+    assert is_indicator.mean() > 0.7
+    # Columns of categories sum to one, so that one-hot tables have as many linear dependencies as categories.
+    tables = [table[:, indicators] for table, indicators in zip(x, is_indicator, strict=True)]
+    ranks = [np.linalg.matrix_rank(np.column_stack([table, np.ones(300)])) for table in tables]
+    assert np.mean([rank < table.shape[1] + 1 for rank, table in zip(ranks, tables, strict=True)]) > 0.9
+    assert (np.concatenate([table.mean(0) for table in tables]) < 0.05).mean() > 0.1
+    assert class_counts("synthetic:one_hot:classes:5") == {5}
+
+
+@pytest.mark.slow
+def test_a_linear_model_separates_the_classes_of_separable_tasks():
+    def accuracies(source):
+        rows = of_style(source, 300, 6)
+        model = SGDClassifier(max_iter=300, tol=None, random_state=0)
+        return [model.fit(x, y).score(x, y) for x, y in zip(rows.x, rows.y, strict=True) if 0.0 < y.mean() < 1.0]
+
+    assert np.median(accuracies("synthetic:separable")) > 0.99 > 0.95 > np.median(accuracies("synthetic:rough"))
+
+
+@pytest.mark.slow
+def test_heavy_tails_leave_most_numbers_in_a_small_part_of_their_range():
+    def middle(source):
+        y = of_style(source, 300, 6).y
+        return np.median(np.subtract(*np.quantile(y, [0.75, 0.25], axis=1)) / np.ptp(y, axis=1))
+
+    assert middle("synthetic:heavy:numbers") < 0.6 * middle("synthetic:numbers")
+    assert kind_of("synthetic:heavy:numbers") == "regression"
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from l2p.models import MODELS
 from l2p.run.simulate import mean_loss
 from meta_train.config import ClassPairs, EveryModel, Plain
 from meta_train.evaluation.budgets import ByMu
+from meta_train.evaluation.marks import marks_of
 from meta_train.evaluation.scores import evaluate, score, whole_run
 from meta_train.tasks.family import TaskFamily
 from meta_train.tasks.fresh_rows import FOLDS, with_fresh_rows
@@ -61,22 +62,24 @@ def test_a_run_is_scored_where_it_is_told_to_be():
     config = ClassPairs.of("x", "noisygd", source="digits:3,5", rows=64, tasks=8)
     train, _ = with_fresh_rows(*families("digits:3,5"))
     model = MODELS["logistic"]
-    batch = jax.jit(lambda key: train.sample(key, model, **config.tasks.arguments(None)))(jax.random.key(0))
+    batch = jax.jit(lambda key: train.sample(key, model, **config.tasks.arguments(config.shapes[0])))(jax.random.key(0))
     protector = dataclasses.replace(starting_point(config), num_steps=5)
     rows, setups = ByMu("gdp").simulate(batch, model, capped=True)
     keys = jax.random.split(jax.random.key(1), 8)
     judge = jax.jit(lambda key, batch: evaluate(protector, key, batch, model, ByMu("gdp"))["score"])
     scores = judge(jax.random.key(1), batch)
     task = [jax.tree.map(lambda leaf: leaf[5], part) for part in (rows, batch.best_loss, setups, keys, batch.scored)]
-    alone = jax.jit(lambda *task: whole_run(protector, *task)[0])
+    alone = jax.jit(lambda *task: whole_run(protector, *task)[0].value)
     on_read, on_scored = alone(*task[:-1]), alone(*task)
     assert float(scores[5]) == pytest.approx(float(on_scored), rel=1e-4)
     assert abs(float(on_read) - float(on_scored)) > 1e-3
     # The reference loss is measured on those rows, too.
     losses = jax.vmap(lambda rows: mean_loss(jnp.zeros(65), model, rows))(batch.scored)
     assert (np.asarray(batch.best_loss) < np.asarray(losses)).all()
-    # The log of 1, less what `score` adds to the excess it divides by.
-    assert float(score(losses[0], batch.best_loss[0], losses[0])) == pytest.approx(0.0, abs=0.15)
+    # The log of 1, less what is added to the excess that `score` divides by.
+    setup, rows = (jax.tree.map(lambda leaf: leaf[0], part) for part in (setups, batch.scored))
+    marks = marks_of(model, rows, rows, batch.best_loss[0], setup)
+    assert float(score(losses[0], marks).value) == pytest.approx(0.0, abs=0.15)
 
 
 @pytest.mark.slow

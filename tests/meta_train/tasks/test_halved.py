@@ -5,12 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.models import MODELS
-from meta_train.tasks.family import TaskFamily
+from meta_train.config.many_sources import ManySources
+from meta_train.evaluation.budgets import ByMu
+from meta_train.tasks.family import COPIES, TaskFamily
 from meta_train.tasks.fresh_rows import Halved
 from meta_train.tasks.mixtures import Mixture
 from meta_train.tasks.reference import best_loss
-from meta_train.tasks.spans import FOLDS, Span, choose_rows, draw_rows
+from meta_train.tasks.spans import FOLDS, STRIDES, Span, choose_rows, draw_rows
 from meta_train.tasks.synthetic import Synthetic, SyntheticClasses, SyntheticNumbers
 from meta_train.tasks.targets import Classes, Numbers
 from tests.conftest import EVERY_CASE
@@ -86,14 +89,35 @@ def test_without_being_told_halves_share_rows():
 def test_rows_are_of_their_table():
     x, span = jnp.zeros((50, 2)), Span(*(jnp.array(number) for number in (10, 20, 2, 0)))
     for seed in range(5):
-        index = np.asarray(draw_rows(jax.random.key(seed), 400, x, span, apart=True))
+        index = np.asarray(draw_rows(jax.random.key(seed), 400, x, span, apart=True).index)
         assert set(index) == set(range(10, 30))
         assert len(set(index[200:])) == 20 // FOLDS
 
 
+def test_distinct_rows_count_once_within_each_half():
+    x, span = jnp.zeros((90, 2)), Span(*(jnp.array(number) for number in (10, 60, 2, 0)))
+    draw = jax.jit(lambda key: draw_rows(key, 100, x, span, apart=True, distinct=True))
+    among = jnp.arange(90) % 2 == 0
+    choose = jax.jit(lambda key: choose_rows(key, 100, x, span, among, apart=True, distinct=True))
+    orders = set()
+    for seed in range(8):
+        for drawn, size in ((draw(jax.random.key(seed)), 60), (choose(jax.random.key(seed)), 30)):
+            index, counts = np.asarray(drawn.index), np.asarray(drawn.mask) > 0
+            halves = [index[:50][counts[:50]], index[50:][counts[50:]]]
+            assert [len(set(half)) for half in halves] == [len(half) for half in halves]
+            # Three quarters are read, as far as there is space for them, and the others scored.
+            assert abs(len(halves[0]) - min(50, 0.75 * size)) <= 4
+            assert abs(len(halves[1]) - 0.25 * size) <= 4
+            assert set(halves[0]) | set(halves[1]) <= set(range(10, 70))
+            assert not set(halves[0]) & set(halves[1])
+        orders.add(tuple(index))
+    assert len(orders) == 8
+    assert all(all(stride % divisor for divisor in range(2, 1001)) for stride in STRIDES)
+
+
 def test_a_half_without_a_row_of_the_classes_takes_from_all_of_them():
     x, among = jnp.zeros((50, 2)), jnp.zeros(50, bool).at[jnp.array([10, 11])].set(True)
-    choose = jax.jit(lambda key: choose_rows(key, 40, x, None, among, apart=True))
+    choose = jax.jit(lambda key: choose_rows(key, 40, x, None, among, apart=True).index)
     chosen = [np.asarray(choose(jax.random.key(seed))) for seed in range(20)]
     assert all(set(index) <= {10, 11} for index in chosen)
     # Two rows beside each other are nearly always in the same half.
@@ -145,3 +169,27 @@ def test_the_loss_to_compare_with_can_be_reached_on_fresh_rows(batches):
     minimum = np.asarray(least(on_fresh.scored))
     assert (np.asarray(on_fresh.best_loss) > minimum).all()
     assert np.mean(np.asarray(on_fresh.best_loss) - minimum) > 0.02
+
+
+@pytest.mark.slow
+def test_tasks_scored_on_fresh_rows_may_have_fewer_rows_and_say_so():
+    family = Halved(two().with_rows_apart(distinct=True))
+    arguments = {"fresh_shares": (1.0, 0.0), "least_rows": 0.2}
+    draw = jax.jit(lambda key: family.sample(key, MODELS["logistic"], 24, 200, FEATURES, (1.0, 9.0), **arguments))
+    batch = draw(jax.random.key(0))
+    counts, is_fresh = np.asarray(batch.rows.mask.sum(1)), np.asarray(batch.copies) == 1.0
+    # The table has 90 rows to read and 30 to score.
+    assert (counts[~is_fresh] == 90).all()
+    assert (counts[is_fresh] >= 40).all()
+    assert counts[is_fresh].min() < 55 < 80 < counts[is_fresh].max()
+    rows, setups = ByMu("gdp").simulate(batch, MODELS["logistic"], capped=True)
+    np.testing.assert_allclose(rows.mask.sum(1), setups.num_rows)
+    np.testing.assert_allclose(setups.num_rows, counts * np.where(is_fresh, 1.0, COPIES))
+    np.testing.assert_allclose(setups.log_signal, batch.log_signal, rtol=1e-4)
+
+
+@pytest.mark.parametrize("fields", [{"least_rows": 0.0}, {"fresh_shares": None}, {"shape_rows": (64,)}])
+def test_rows_that_cannot_be_are_refused(fields):
+    given = {"least_rows": 0.5, "fresh_shares": (1.0, 0.0), **fields}
+    with pytest.raises(InputError, match=next(iter(fields)).replace("fresh_shares", "least_rows")):
+        ManySources(num_features=(3, 4), sources=("synthetic",) * 2, models=("logistic",) * 2, **given)

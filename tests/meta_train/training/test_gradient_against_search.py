@@ -11,8 +11,8 @@ from l2p.privacy import Budget
 from l2p.protectors import HAND_DESIGNED
 from meta_train.config import Comparison
 from meta_train.evaluation import budgets
+from meta_train.evaluation.marks import first_loss
 from meta_train.evaluation.resolved import resolve
-from meta_train.evaluation.scores import first_loss
 from meta_train.tasks.reference import reference
 from meta_train.tasks.sources import families
 from meta_train.training import search
@@ -61,7 +61,7 @@ def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypa
     config = trials(TINY.but(protector="agd", accountant="rdp"))["search"].but(steps=4)
     start = starting_point(config)
     resolved = resolve(config.tasks, config.simulated, start)
-    update, state = search.compiled(config.tasks, resolved, config.outer), search.init(start)
+    update, state = search.compiled(config.tasks, resolved, config.outer, config.scoring), search.init(start)
     for step in range(8):
         state, metrics = update(state, step)
         if step == 0:

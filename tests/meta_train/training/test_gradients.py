@@ -16,9 +16,11 @@ from l2p.run.simulate import mean_loss
 from l2p.task.feature_map import FeatureMap
 from meta_train.config import Constrained, EveryModel, Perturbed, Plain, Search
 from meta_train.config.bands import BANDS
+from meta_train.config.parts import Scoring
 from meta_train.evaluation.budgets import ByMu, budgets_of_shapes
+from meta_train.evaluation.marks import Marks, marks_of
 from meta_train.evaluation.resolved import Resolved
-from meta_train.evaluation.scores import evaluate, first_loss, score, whole_run
+from meta_train.evaluation.scores import evaluate, score, whole_run
 from meta_train.tasks.family import TaskFamily
 from meta_train.training import clipping, gradients, search
 from meta_train.training.constraints import MULTIPLIER_EVERY, constrained_targets, penalty
@@ -43,7 +45,7 @@ def family() -> TaskFamily:
 
 @pytest.fixture(scope="module")
 def batch(family):
-    return jax.jit(lambda key: family.sample(key, MODEL, **CONFIG.tasks.arguments(5)))(jax.random.key(0))
+    return jax.jit(lambda key: family.sample(key, MODEL, **CONFIG.tasks.arguments(CONFIG.shapes[0])))(jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,9 @@ def resolved(config, family, start) -> dict:
 
 def step_of(config, family, start):
     """The outer step of a training on these tasks."""
-    return gradients.compiled(config.tasks, resolved(config, family, start), config.learner, config.outer)
+    return gradients.compiled(
+        config.tasks, resolved(config, family, start), config.learner, config.outer, config.scoring
+    )
 
 
 def short(name: str):
@@ -156,7 +160,7 @@ def test_rows_that_are_held_constant_give_the_gradients_of_mapped_ones(name, bat
 
     def value_and_gradient():
         run = functools.partial(whole_run, rows=rows, best_loss=best, setup=setup, key=jax.random.key(2))
-        return jax.jit(jax.value_and_grad(lambda floats: run(combine(floats, others))[0]))(floats)
+        return jax.jit(jax.value_and_grad(lambda floats: run(combine(floats, others))[0].value))(floats)
 
     value, gradient = value_and_gradient()
     monkeypatch.setattr(Stepwise, "reads_remaining_map", False)
@@ -247,7 +251,7 @@ def test_gradient_of_a_soft_run_is_its_slope(batch):
         head = start.scheduler.network["head"]
         network = {**start.scheduler.network, "head": {**head, "bias": head["bias"] + shift}}
         protector = start.replace(scheduler=start.scheduler.replace(network=network))
-        return soft_run(protector, rows, best, setup, jax.random.key(1))[0]
+        return soft_run(protector, rows, best, setup, jax.random.key(1))[0].value
 
     # Between kinks: the budget ends at the same step on both sides.
     at, width = jnp.array(0.02), 0.004
@@ -288,7 +292,9 @@ def test_segments_add_up_to_the_whole_run(batch):
     of_whole_run, whole_spent = whole_run(protector, rows, best, setup, key)
     params = protector.finish(run.params, run.state, setup)
     np.testing.assert_allclose(
-        score(mean_loss(params, MODEL, rows), best, first_loss(MODEL, rows)), of_whole_run, rtol=1e-5
+        score(mean_loss(params, MODEL, rows), marks_of(MODEL, rows, rows, best, setup)).value,
+        of_whole_run.value,
+        rtol=1e-5,
     )
     np.testing.assert_allclose(run.spending.spent / setup.price_list.budget, whole_spent, rtol=1e-6)
 
@@ -324,7 +330,8 @@ def test_truncated_unrolls_train_and_multipliers_move_once_per_step_however_many
 def test_a_lower_floor_tells_small_excesses_apart():
     def gap(floor: float) -> float:
         near, nearer = (
-            score(jnp.array(0.5 + excess), jnp.array(0.5), jnp.array(0.7), floor) for excess in (1e-3, 1e-4)
+            score(jnp.array(0.5 + excess), Marks(jnp.array(0.5), jnp.array(0.22)), Scoring(excess_floor=floor)).value
+            for excess in (1e-3, 1e-4)
         )
         return float(near - nearer)
 
@@ -352,7 +359,7 @@ def test_a_cap_that_does_not_bind_only_measures(batch):
 def test_random_search_keeps_the_best_and_starts_from_the_start(family):
     config = Search.of("t", "control", accountant="zcdp", **{**SMALL, "steps": 12})
     shapes = resolved(config, family, short("noisygd"))
-    update, state = search.compiled(config.tasks, shapes, config.outer), search.init(short("noisygd"))
+    update, state = search.compiled(config.tasks, shapes, config.outer, config.scoring), search.init(short("noisygd"))
     best = []
     for step in range(config.outer.steps):
         state, metrics = update(state, step)

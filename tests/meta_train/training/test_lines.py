@@ -6,7 +6,8 @@ import pytest
 
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
-from l2p.protectors.learned.tunable import of_lines
+from l2p.protectors.learned.line import LineStep
+from l2p.protectors.learned.tunable import of_parts
 from meta_train.config import Addition
 from meta_train.training import gradients
 from meta_train.training.loop import meta_train
@@ -32,8 +33,8 @@ CONFIG = Addition.of(
 
 def test_only_a_step_along_the_line_has_such_numbers():
     key = jax.random.key(0)
-    assert sum(int(mask.sum()) for mask in jax.tree.leaves(of_lines(control_filter(key)))) == 0
-    masks = of_lines(control_line(key))
+    assert sum(int(mask.sum()) for mask in jax.tree.leaves(of_parts(control_filter(key), LineStep))) == 0
+    masks = of_parts(control_line(key), LineStep)
     assert all(bool(mask.all()) for mask in jax.tree.leaves(masks.projector.line))
     count = sum(int(mask.sum()) for mask in jax.tree.leaves(masks))
     assert count == sum(leaf.size for leaf in jax.tree.leaves(masks.projector.line))

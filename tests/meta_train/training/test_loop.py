@@ -38,7 +38,7 @@ EVERY_MODEL = EveryModel.of(
 def evaluator_of(config, start):
     """An evaluator of a training from this start."""
     shapes = resolved.resolve(config.tasks, config.simulated, start)
-    return Evaluator(config.tasks, shapes, config.judging, start)
+    return Evaluator(config.tasks, shapes, config.judging, config.scoring, start)
 
 
 def read(path):
@@ -113,7 +113,7 @@ def test_a_training_whose_gradients_are_never_finite_ends_with_a_sentence(tmp_pa
 def test_gradients_say_in_how_many_tasks_they_are_finite():
     start = starting_point(CONFIG)
     shapes = resolved.resolve(CONFIG.tasks, CONFIG.simulated, start)
-    update = gradients.compiled(CONFIG.tasks, shapes, CONFIG.learner, CONFIG.outer)
+    update = gradients.compiled(CONFIG.tasks, shapes, CONFIG.learner, CONFIG.outer, CONFIG.scoring)
     for factor, share in ((1.0, 1.0), (np.nan, 0.0)):
         broken = jax.tree.map(lambda leaf: leaf * factor, start)  # noqa: B023
         metrics = update(gradients.init(broken), 0)[1]
@@ -143,7 +143,7 @@ def test_shapes_are_the_range_on_the_card_and_what_ships_draws_batches_of_the_fi
     ],
 )
 def test_sources_and_models_that_do_not_fit_are_refused(change):
-    with pytest.raises(InputError, match=r"one name for each of num_features") as refusal:
+    with pytest.raises(InputError, match=r"one for each of num_features") as refusal:
         EVERY_MODEL.but(**change)
     assert "\n" not in str(refusal.value)
 
