@@ -5,8 +5,8 @@
 FOLDER holds OpenML's tables as NAME.arff.gz, and adult.data.gz and adult.test.gz with a header line. Of Adult the rows
 of adult.data are private, every other row of adult.test is public, and the others are for scores, as in
 `side_by_side.py`; of any other table the schema is made from the table itself, and a fifth is for scores, by seed.
-`universal` runs by the fold that never saw the table. Knots are even between the bounds, or for `--at quantiles` where
-public rows are as many between any two. The numbers that get a curve are those with more than 20 values.
+`universal` runs by the fold that never saw the table. Knots lie at quantiles of the public rows, as `l2p schema --from
+--curve` puts them, or evenly between the bounds (`--at bounds`).
 
 Prints by table, budget and knots the number of encoded features, mu N for each of them, the mean test loss and the
 mean area under the ROC curve (two classes), or R2 (numbers), and the paired change of losses from straight lines with
@@ -32,9 +32,7 @@ from l2p.release.prediction.unmet import FeatureSums, without_unmet
 from l2p.run.simulate import Divide, mean_loss, simulate, split
 from l2p.tables.public.openml import table_info
 from l2p.tables.reading import open_table
-from l2p.tables.schema import Block, Encoding, Number, Schema, read_rows
-from l2p.tables.schema.cells import numbers
-from l2p.tables.schema.sample import MAX_CLASSES
+from l2p.tables.schema import Block, Encoding, Schema, read_rows
 from l2p.tables.schema.template import from_public
 from l2p.task.rows import Rows
 from l2p.task.task import Task
@@ -89,39 +87,15 @@ def declared(table: Raw, count: int | None, at: str) -> Schema:
     """The schema of a table, whose numbers have curves of so many knots, or none."""
     source, target = open_table(dict(table.sample)), list(table.sample)[-1]
     is_number = table.name != ADULT and table_info(table.name).classes is None
-    schema = from_public(
-        source,
-        target,
-        source.names,
-        target_type="number" if is_number else None,
-        curve=count if at == "bounds" else None,
-    )
-    if count is None or at == "bounds":
+    schema = from_public(source, target, source.names, target_type="number" if is_number else None, curve=count)
+    if at == "quantiles":
         return schema
-    columns = dict(schema.columns)
-    for name, column in columns.items():
-        if isinstance(column, Number):
-            values = numbers(table.sample[name], schema.missing_words)
-            present = values[np.isfinite(values)]
-            if len(np.unique(present)) > MAX_CLASSES:
-                columns[name] = dataclasses.replace(column, curve=at_quantiles(present, column, count))
+    bent = {name for name, column in schema.columns.items() if getattr(column, "curve", None)}
+    columns = {
+        name: dataclasses.replace(column, curve=count) if name in bent else column
+        for name, column in schema.columns.items()
+    }
     return dataclasses.replace(schema, columns=columns)
-
-
-def at_quantiles(values: np.ndarray, column: Number, count: int) -> tuple[float, ...] | None:
-    """The bounds and, between them, values that are common and quantiles of the others."""
-    low, high = column.bounds
-    values, knots = values[(values > low) & (values < high)], {low, high}
-    while len(values) and len(knots) < count:
-        distinct, counts = np.unique(values, return_counts=True)
-        if counts.max() * (count - len(knots) + 1) < len(values):
-            break
-        knots.add(float(distinct[counts.argmax()]))
-        values = values[values != distinct[counts.argmax()]]
-    if len(values) and len(knots) < count:
-        shares = np.linspace(0, 1, count - len(knots) + 2)[1:-1]
-        knots |= set(np.quantile(values, shares, method="nearest").tolist())
-    return tuple(sorted(knots)) if len(knots) > 2 else None
 
 
 def trained(
@@ -177,7 +151,7 @@ def main(
     folder: Path,
     tables: tuple[str, ...] = TABLES,
     curves: tuple[int, ...] = (4, 8, 16),
-    at: Literal["bounds", "quantiles"] = "bounds",
+    at: Literal["bounds", "quantiles"] = "quantiles",
     epsilon: tuple[float, ...] = (0.1, 1.0, 3.0),
     seeds: int = 5,
 ) -> None:

@@ -41,8 +41,8 @@ class MakeSchema(TableOptions):
     """With --from: whether the target is a number or classes; by default whole numbers with up to 20 values are
     classes, and all other numbers are a number."""
     curve: int | None = None
-    """With --from: how many knots the curves of numbers with more than 20 values have, 3 to 64.
-    Without it a model is linear in them."""
+    """With --from: how many knots the curves of numbers with more than 20 values have at most, 3 to 64.
+    They lie at the sample's quantiles. Without it a model is linear in such numbers."""
 
     def run(self) -> int:
         """Write it."""

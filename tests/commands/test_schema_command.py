@@ -77,6 +77,12 @@ def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
     assert "4 columns to learn from, 12 ignored (name, note, " in output
     assert schema.target == Target("back", ("No", "apple"))  # without "No." and "apple."
     assert not any(word in (tmp_path / "schema.json").read_text() for word in ("Person", "P-0", "2024", "text 3"))
+    for options, phrase in (
+        (["--curve", "6"], "what a public sample shows to be numbers, and there is none"),
+        (["--from", str(tmp_path / "public.csv"), "--curve", "2"], "a curve has from 3 to 64 knots"),
+    ):
+        code, text = make_schema(tmp_path, *options, out="bent.json")
+        assert (code, phrase in text) == (2, True), text
 
 
 def test_a_target_of_few_whole_numbers_is_classes_or_a_number_as_is_said(tmp_path):

@@ -1,9 +1,8 @@
 """Substitutes for cells that no row of a table held, as far as a released feature mean tells.
 
 A weight that no row trains is noise of the run alone, and would move the prediction for a cell that training never met.
-So such a value of a category counts as the average of the values that were met, a number at such a knot of its curve
-lies on the line between the knots on either side that were met, and an indicator of missing or undeclared cells counts
-as 0. All of it follows from the schema and from paid answers.
+So such a value of a category counts as the average of the values that were met, and an indicator of missing or
+undeclared cells as 0. All of it follows from the schema and from paid answers.
 """
 
 from typing import NamedTuple
@@ -13,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.models import Model
-from l2p.tables.schema.columns import Category, Number
-from l2p.tables.schema.curves import hats
+from l2p.tables.schema.columns import Category
 from l2p.tables.schema.names import names_of, size_of
 from l2p.tables.schema.schema import Schema
 from l2p.task.feature_map import Basis, FeatureMap
@@ -72,11 +70,9 @@ def counted_as(schema: Schema, sums: FeatureSums) -> np.ndarray:
     for name in schema.features:
         column = schema.columns[name]
         size, end = size_of(column), start + len(names_of(name, column))
-        place = slice(start, start + size)
         if isinstance(column, Category) and not column.ordered:
+            place = slice(start, start + size)
             matrix[place, place] = _values_counted_as(column, values[place], sums.noise_std)
-        if isinstance(column, Number) and column.curve is not None:
-            matrix[place, place] = _knots_counted_as(column.knots, values[place], sums.noise_std)
         for place in range(start + size, end):
             matrix[place, place] = float(values[place] >= DOUBT * sums.noise_std)
         start = end
@@ -84,28 +80,14 @@ def counted_as(schema: Schema, sums: FeatureSums) -> np.ndarray:
 
 
 def _values_counted_as(column: Category, sums: np.ndarray, noise_std: float) -> np.ndarray:
-    """Substitution of the values of a category, f64[k, k]."""
-    unmet = _is_unmet(sums, np.array(column.average), noise_std)
+    """Substitution of the values of a category, f64[k, k].
+
+    A value counts as unmet if its sum is below the limit although its declared share makes twice the limit expected. If
+    rows do hold it as often, that errs once in 700 times.
+    """
+    expected = np.array(column.average) * sums.sum()
+    unmet = (sums < DOUBT * noise_std) & (expected > 2.0 * DOUBT * noise_std)
     met = np.where(unmet, 0.0, np.maximum(sums, 0.0))
     if not unmet.any() or not met.sum() > 0:
         return np.eye(len(sums))
     return np.where(unmet[:, None], met / met.sum(), np.eye(len(sums)))
-
-
-def _knots_counted_as(knots: np.ndarray, sums: np.ndarray, noise_std: float) -> np.ndarray:
-    """Substitution of the hats of a curve, f64[k, k]; all knots alike are expected to be met."""
-    met = ~_is_unmet(sums, np.full(len(knots), 1.0 / len(knots)), noise_std)
-    matrix = np.eye(len(knots))
-    if met.any():
-        matrix[:, met] = hats(knots, knots[met])
-        matrix[:, ~met] = 0.0
-    return matrix
-
-
-def _is_unmet(sums: np.ndarray, shares: np.ndarray, noise_std: float) -> np.ndarray:
-    """Mask bool[k] of features of one column with sums f64[k] that count as unmet.
-
-    That is, the sum is below the limit although the expected share makes twice the limit expected. If rows do hold the
-    value as often, that errs once in 700 times.
-    """
-    return (sums < DOUBT * noise_std) & (shares * sums.sum() > 2.0 * DOUBT * noise_std)

@@ -18,10 +18,6 @@ from l2p.tables.bounds import Interval, is_finite
 LEAST, MOST = 3, 64
 #: How many knots, or the knots themselves, in order, from the lower bound to the upper one.
 Curve = int | Sequence[float]
-_NUMBER = (
-    f"a curve has from {LEAST} to {MOST} knots, between which it is straight; write how many "
-    '("curve": 8), or the knots themselves ("curve": [0, 10, 20, 50]).'
-)
 
 
 def checked_curve(curve: Any, bounds: Interval | None) -> Curve:
@@ -35,16 +31,14 @@ def checked_curve(curve: Any, bounds: Interval | None) -> Curve:
     """
     if isinstance(curve, Sequence) and not isinstance(curve, str):
         return _checked_knots(curve, bounds)
-    if not isinstance(curve, int) or isinstance(curve, bool) or not LEAST <= curve <= MOST:
-        raise InputError(_NUMBER)
-    if bounds is not None and not (np.diff(knots_of(curve, bounds)) > 0).all():
+    count = checked_count(curve)
+    if bounds is not None and not (np.diff(knots_of(count, bounds)) > 0).all():
         raise InputError("the knots of a curve lie too close for numbers to tell them apart; write fewer.")
-    return curve
+    return count
 
 
 def _checked_knots(knots: Sequence[Any], bounds: Interval | None) -> tuple[float, ...]:
-    if not LEAST <= len(knots) <= MOST:
-        raise InputError(_NUMBER)
+    checked_count(len(knots))
     if bounds is None:
         raise InputError(
             "the knots of a curve lie between its number's bounds, which are private; write how many "
@@ -65,6 +59,16 @@ def _checked_knots(knots: Sequence[Any], bounds: Interval | None) -> tuple[float
     return checked
 
 
+def checked_count(count: Any) -> int:
+    """A declared number of knots, or an `InputError`."""
+    if not isinstance(count, int) or isinstance(count, bool) or not LEAST <= count <= MOST:
+        raise InputError(
+            f"a curve has from {LEAST} to {MOST} knots, between which it is straight; write how many "
+            '("curve": 8), or the knots themselves ("curve": [0, 10, 20, 50]).'
+        )
+    return count
+
+
 def knots_of(curve: Curve, bounds: Interval) -> np.ndarray:
     """Knots f64[k] of a curve between bounds; evenly spaced unless it names them.
 
@@ -72,6 +76,27 @@ def knots_of(curve: Curve, bounds: Interval) -> np.ndarray:
     [0.0, 5.0, 10.0]
     """
     return np.linspace(*bounds, curve) if isinstance(curve, int) else np.array(curve, np.float64)
+
+
+def knots_among(values: np.ndarray, bounds: Interval, count: int) -> tuple[float, ...]:
+    """Up to `count` knots for public values f64[n]: the bounds and, between them, the commonest values and quantiles of
+    the others, so that about as many lie near each.
+
+    >>> knots_among(np.array([*[0.0] * 90, 1.0, 2.0, 3.0, 40.0, 40.0, 90.0]), (0.0, 99.0), 5)
+    (0.0, 2.0, 3.0, 40.0, 99.0)
+    """
+    low, high = bounds
+    values, knots = values[(values > low) & (values < high)], {low, high}
+    while len(values) and len(knots) < count:
+        distinct, counts = np.unique(values, return_counts=True)
+        if counts.max() * (count - len(knots) + 1) < len(values):
+            break
+        knots.add(float(distinct[counts.argmax()]))
+        values = values[values != distinct[counts.argmax()]]
+    if len(values) and len(knots) < count:
+        shares = np.linspace(0, 1, count - len(knots) + 2)[1:-1]
+        knots |= set(np.quantile(values, shares, method="nearest").tolist())
+    return tuple(sorted(knots))
 
 
 def hats(values: np.ndarray, knots: np.ndarray) -> np.ndarray:

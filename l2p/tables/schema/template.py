@@ -11,6 +11,7 @@ from l2p.tables.header import listed
 from l2p.tables.reading import Format, RawSource
 from l2p.tables.schema.cells import codes, numbers, whole_number
 from l2p.tables.schema.columns import Category, Column, Ignore, Missing, Number, Value
+from l2p.tables.schema.curves import LEAST, checked_count, knots_among
 from l2p.tables.schema.file import FORMAT, format_fields
 from l2p.tables.schema.sample import MAX_CLASSES, MAX_VALUES, described, refuse_commas, why_ignored
 from l2p.tables.schema.schema import MISSING_WORDS, Schema
@@ -118,7 +119,8 @@ def sampled(
       target_type: whether the target is a number or classes; None takes whole numbers with at most `MAX_CLASSES` values
         for classes, and other numbers for a number.
       format: as the sample was opened with; kept with the schema, whose columns are those that it does not ignore.
-      curve: knots of the curves of numbers with more than `MAX_CLASSES` values; None for straight lines.
+      curve: how many knots the curves of numbers with more than `MAX_CLASSES` values have (`knots_among`); None for
+        straight lines.
 
     Raises:
       InputError: the sample lacks the target or has no rows, its target is neither classes nor numbers, or its numbers
@@ -213,7 +215,10 @@ def _column(cells: np.ndarray, kind: str, curve: int | None) -> Column:
             low, high = present.min(), present.max()
         low, high = _widened(float(low), float(high))
         stand_in = Missing(float(np.median(present)), indicator=bool(missing.any()))
-        return Number(low, high, stand_in, curve if len(np.unique(present)) > MAX_CLASSES else None)
+        if curve is None or len(np.unique(present)) <= MAX_CLASSES:
+            return Number(low, high, stand_in)
+        knots = knots_among(present, (low, high), checked_count(curve))
+        return Number(low, high, stand_in, knots if len(knots) >= LEAST else None)
     return _category(cells, _distinct(cells[~missing]), bool(missing.any()))
 
 
