@@ -100,8 +100,8 @@ def declared(table: Raw, count: int | None, at: str) -> Schema:
 
 def trained(
     model: Model, table: Raw, schema: Schema, rows: Rows, epsilon: float, seeds: range
-) -> tuple[np.ndarray, float, str]:
-    """Params f32[S, p], mu N, and the protector that ran."""
+) -> tuple[np.ndarray, float]:
+    """Params f32[S, p], and mu N."""
     budget, size = Budget(epsilon, DELTA), rows.x.shape[1]
     num_rows = len(table.divide(rows, 0).private.y)
     named = resolve("universal", budget, str(model), avoid=[table.name])
@@ -114,7 +114,7 @@ def trained(
                 noise_std = float(record.noise_multiplier[seed, 0] * record.clip_norm[seed, 0])
                 sums = FeatureSums(np.asarray(record.answer[seed, 0]), noise_std)
                 params[seed] = without_unmet(jnp.asarray(params[seed]), model, schema, sums)
-    return params, float(np.exp(setup.log_signal)), ran.name
+    return params, float(np.exp(setup.log_signal))
 
 
 def scores(model: Model, params: np.ndarray, kind: str, test: Rows) -> tuple[float, float]:
@@ -135,7 +135,7 @@ def lines(table: Raw, curves: tuple[int, ...], at: str, epsilon: tuple[float, ..
         kind, classes = schema.target.kind, len(schema.target.classes or ()) or None
         model = find_model({"regression": "square", "binary": "logistic"}.get(kind, "softmax"), classes)
         for budget in epsilon:
-            params, signal, ran = trained(model, table, schema, rows, budget, seeds)
+            params, signal = trained(model, table, schema, rows, budget, seeds)
             tests = [table.divide(rows, seed).test for seed in seeds]
             by_seed = np.array([scores(model, params[seed], kind, tests[seed]) for seed in seeds])
             straight.setdefault(budget, by_seed[:, 0])
@@ -144,7 +144,7 @@ def lines(table: Raw, curves: tuple[int, ...], at: str, epsilon: tuple[float, ..
             knots, size = "straight" if count is None else f"{count} at {at}", rows.x.shape[1]
             means = [f"{mean:.4f}" for mean in by_seed.mean(0)]
             cells = [table.name, f"{budget:g}", knots, str(size), f"{signal / size:.3g}", *means]
-            yield f"| {' | '.join([*cells, f'{change.mean():+.4f} ({error:.4f})', ran])} |"
+            yield f"| {' | '.join([*cells, f'{change.mean():+.4f} ({error:.4f})'])} |"
 
 
 def main(
@@ -165,7 +165,7 @@ def main(
       epsilon: budgets.
       seeds: number of splits, each with its own noise; of Adult, which has one split, of noises.
     """
-    header = ("table", "epsilon", "knots", "features", "mu N each", "loss", "AUC or R2", "change of loss", "ran")
+    header = ("table", "epsilon", "knots", "features", "mu N each", "loss", "AUC or R2", "change of loss")
     print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}", flush=True)
     for name in tables:
         for line in lines(raw(folder, name), curves, at, epsilon, range(seeds)):
