@@ -142,9 +142,10 @@ def lines(table: Raw, curves: tuple[int, ...], at: str, epsilon: tuple[float, ..
             change = by_seed[:, 0] - straight[budget]
             error = change.std(ddof=1) / len(change) ** 0.5
             knots, size = "straight" if count is None else f"{count} at {at}", rows.x.shape[1]
-            means = [f"{mean:.4f}" for mean in by_seed.mean(0)]
+            digits = 6 if kind == "regression" else 4  # squares of what is scaled to [0, 1] are small
+            means = [f"{by_seed[:, 0].mean():.{digits}f}", f"{by_seed[:, 1].mean():.4f}"]
             cells = [table.name, f"{budget:g}", knots, str(size), f"{signal / size:.3g}", *means]
-            yield f"| {' | '.join([*cells, f'{change.mean():+.4f} ({error:.4f})'])} |"
+            yield f"| {' | '.join([*cells, f'{change.mean():+.{digits}f} ({error:.{digits}f})'])} |"
 
 
 def main(
