@@ -40,6 +40,9 @@ class MakeSchema(TableOptions):
     target_type: Literal["number", "classes"] | None = None
     """With --from: whether the target is a number or classes; by default whole numbers with up to 20 values are
     classes, and all other numbers are a number."""
+    curve: int | None = None
+    """With --from: how many knots the curves of numbers with more than 20 values have at most, 3 to 64.
+    They lie at the sample's quantiles. Without it a model is linear in such numbers."""
 
     def run(self) -> int:
         """Write it."""
@@ -56,6 +59,11 @@ class MakeSchema(TableOptions):
                 "neither a private table nor a public sample is named, so there is nothing to declare; write l2p "
                 "schema DATA, or l2p schema --from FILE where FILE is public."
             )
+        if self.curve is not None and self.public is None:
+            raise InputError(
+                "--curve bends what a public sample shows to be numbers, and there is none; name one by --from, or "
+                'write "curve" into the template.'
+            )
         source = open_table(self.data or self.public, dataclasses.replace(self.format, ignore=()))
         if fault := complaint_of_missing(source.names, self.ignore):
             raise InputError(f"--ignore names columns, and {source.title} {fault}")
@@ -67,7 +75,7 @@ class MakeSchema(TableOptions):
             if self.data is not None:
                 refuse_same([self.data], [self.public], SAMPLE)
             public = open_table(self.public, self.format)
-            sample = sampled(public, self.target, source.names, self.target_type, self.format)
+            sample = sampled(public, self.target, source.names, self.target_type, self.format, self.curve)
             if self.data is not None:
                 _refuse_own_rows(source, public, sample.schema)
             text, report = as_text(to_json(sample.schema)), _report(sample)

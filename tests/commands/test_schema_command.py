@@ -52,8 +52,8 @@ KINDS_OF_COLUMNS = {
     "day": (lambda i: 20240101 + i % 28, Ignore, "dates"),
     "same": (lambda _: "x", Ignore, "one value in the whole sample"),
     "empty": (lambda _: "NA", Ignore, "no cell of the sample holds anything"),
-    "age": (lambda i: 20 + i * 7 % 41, Number, "bounds 16 to 64"),
-    "visits": (lambda i: i % 5, Number, "bounds 0 to 4.4"),
+    "age": (lambda i: 20 + i * 7 % 41, Number, "bounds 16 to 64, a curve of 6 knots"),
+    "visits": (lambda i: i % 5, Number, "bounds 0 to 4.4 weight"),
     "weight": (lambda i: f"{50 + i * 17 % 60}.{i}", Number, "bounds"),
     "ward": (lambda i: "nse"[i % 3], Category, "3 values"),
     "grid": (lambda i: f"field {i % 7}", Category, "7 values"),
@@ -65,7 +65,7 @@ def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
     rows = [[str(value(i)) for value, _, _ in KINDS_OF_COLUMNS.values()] + [("No", "apple")[i % 2]] for i in range(60)]
     (tmp_path / "public.csv").write_text("\n".join(";".join(row) for row in [names, *rows]))
     (tmp_path / "private.csv").write_text(";".join([*names, "lacking"]))
-    code, text = make_schema(tmp_path, "--from", str(tmp_path / "public.csv"), "--ignore", "grid")
+    code, text = make_schema(tmp_path, "--from", str(tmp_path / "public.csv"), "--ignore", "grid", "--curve", "6")
     assert code == 0, text
     schema, output = Schema.read(tmp_path / "schema.json"), " ".join(["", *text.split()])
     for name, (_, kind, why) in KINDS_OF_COLUMNS.items():
@@ -77,6 +77,12 @@ def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
     assert "4 columns to learn from, 12 ignored (name, note, " in output
     assert schema.target == Target("back", ("No", "apple"))  # without "No." and "apple."
     assert not any(word in (tmp_path / "schema.json").read_text() for word in ("Person", "P-0", "2024", "text 3"))
+    for options, phrase in (
+        (["--curve", "6"], "what a public sample shows to be numbers, and there is none"),
+        (["--from", str(tmp_path / "public.csv"), "--curve", "2"], "a curve has from 3 to 64 knots"),
+    ):
+        code, text = make_schema(tmp_path, *options, out="bent.json")
+        assert (code, phrase in text) == (2, True), text
 
 
 def test_a_target_of_few_whole_numbers_is_classes_or_a_number_as_is_said(tmp_path):

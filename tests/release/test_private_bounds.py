@@ -33,7 +33,7 @@ from tests.canaries import observed
 BUDGET = Budget(1.0, 1e-6)
 PRIVATE = Schema(
     {
-        "pay": Number.private(Missing(9, indicator=True)),
+        "pay": Number.private(Missing(9, indicator=True), curve=4),
         "ward": Category(("a", "b")),
         "age": Number.private(),
     },

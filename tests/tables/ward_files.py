@@ -11,7 +11,7 @@ WARD = Schema(
     {
         "id": Ignore(),
         "age": Number(0, 120, Missing(50, indicator=True)),
-        "dose": Number(-1, 1),
+        "dose": Number(-1, 1, curve=4),
         "smokes": Category((False, True)),
         "ward": Category(("a", "b é"), missing=Missing(indicator=True)),
     },

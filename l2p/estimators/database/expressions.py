@@ -57,11 +57,17 @@ def _numbers(schema: Schema, kinds: Mapping[str, str]) -> dict[str, Number]:
     columns: dict[str, Number] = {}
     for name in schema.features:
         column = schema.columns[name]
-        if not isinstance(column, Number) or column.is_private or column.missing or kinds.get(name) not in NUMBERS:
+        if (
+            not isinstance(column, Number)
+            or column.is_private
+            or column.missing
+            or column.curve
+            or kinds.get(name) not in NUMBERS
+        ):
             raise InputError(
                 f"column {name!r} cannot be encoded in the database, where features are columns of numbers with "
-                "declared bounds and nothing that stands in for missing ones; make it one in a view, or train outside "
-                "of the database (private_train)."
+                "declared bounds, no curve and nothing that stands in for missing ones; make it one in a view, or "
+                "train outside of the database (private_train)."
             )
         columns[name] = column
     if schema.unit is not None or schema.target.weights is not None:

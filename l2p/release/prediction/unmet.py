@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.models import Model
-from l2p.tables.schema.columns import Category, Ignore
-from l2p.tables.schema.names import names_of
+from l2p.tables.schema.columns import Category
+from l2p.tables.schema.names import names_of, size_of
 from l2p.tables.schema.schema import Schema
 from l2p.task.feature_map import Basis, FeatureMap
 
@@ -37,7 +37,7 @@ def indicators(schema: Schema) -> tuple[str, ...]:
     """The encoded features that indicate missing or undeclared cells."""
     columns = schema.columns
     return tuple(
-        name for column in schema.features for name in names_of(column, columns[column])[_size(schema, column) :]
+        name for column in schema.features for name in names_of(column, columns[column])[size_of(columns[column]) :]
     )
 
 
@@ -69,7 +69,7 @@ def counted_as(schema: Schema, sums: FeatureSums) -> np.ndarray:
     matrix, start = np.eye(len(values)), 0
     for name in schema.features:
         column = schema.columns[name]
-        size, end = _size(schema, name), start + len(names_of(name, column))
+        size, end = size_of(column), start + len(names_of(name, column))
         if isinstance(column, Category) and not column.ordered:
             place = slice(start, start + size)
             matrix[place, place] = _values_counted_as(column, values[place], sums.noise_std)
@@ -91,11 +91,3 @@ def _values_counted_as(column: Category, sums: np.ndarray, noise_std: float) -> 
     if not unmet.any() or not met.sum() > 0:
         return np.eye(len(sums))
     return np.where(unmet[:, None], met / met.sum(), np.eye(len(sums)))
-
-
-def _size(schema: Schema, name: str) -> int:
-    """Number of encoded features that stand for a column's value."""
-    column = schema.columns[name]
-    if isinstance(column, Ignore):
-        return 0
-    return len(column.values) if isinstance(column, Category) and not column.ordered else 1

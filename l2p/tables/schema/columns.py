@@ -9,6 +9,7 @@ import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.tables.bounds import Interval, checked_bounds, is_finite
+from l2p.tables.schema.curves import Curve, checked_curve, knots_of
 
 #: Floating-point numbers take whole numbers from here on for one another.
 INEXACT = 2.0**53
@@ -40,25 +41,30 @@ class Missing:
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """A number, clipped to [low, high] and scaled to [0, 1].
+    """A number, clipped to [low, high] and scaled to [0, 1], or the hats of a curve over [low, high].
 
     Attributes:
       low, high: public bounds in the column's own units; both None where they are to be bought (`Number.private`).
       missing: what stands in for a missing cell; None makes its row invalid.
+      curve: how many knots its curve has, or the knots; None for a straight line (`l2p.tables.schema.curves`).
 
     >>> Number(0, 120), Number.private().is_private
-    (Number(low=0.0, high=120.0, missing=None), True)
+    (Number(low=0.0, high=120.0, missing=None, curve=None), True)
     """
 
     low: float | None
     high: float | None
     missing: Missing | None = None
+    curve: Curve | None = None
 
     def __post_init__(self) -> None:
         if (self.low, self.high) != (None, None):
             low, high = checked_bounds((self.low, self.high), 'or "private" to buy them from the budget')
             object.__setattr__(self, "low", low)
             object.__setattr__(self, "high", high)
+        if self.curve is not None:
+            bounds = self.bounds
+            object.__setattr__(self, "curve", checked_curve(self.curve, None if bounds == "private" else bounds))
         if self.missing is None:
             return
         fill: Any = self.missing.fill
@@ -74,9 +80,9 @@ class Number:
             )
 
     @classmethod
-    def private(cls, missing: Missing | None = None) -> "Number":
+    def private(cls, missing: Missing | None = None, curve: int | None = None) -> "Number":
         """A number whose bounds nobody knows: they are bought from the budget."""
-        return cls(None, None, missing)
+        return cls(None, None, missing, curve)
 
     @property
     def is_private(self) -> bool:
@@ -86,6 +92,14 @@ class Number:
     def bounds(self) -> Interval | Literal["private"]:
         """[low, high] or "private", as the schema file has it."""
         return "private" if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def knots(self) -> np.ndarray:
+        """Knots f64[k] of its curve, which it has, over bounds that are known."""
+        bounds = self.bounds
+        assert self.curve is not None
+        assert bounds != "private"
+        return knots_of(self.curve, bounds)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,7 +52,7 @@ def schema_of_pair(
 
     >>> schema = schema_of_pair((np.array([[30.0], [61.0]]), ["no", "yes"]), (0, 120), ("no", "yes"))
     >>> schema.columns, schema.target.classes
-    ({'x0': Number(low=0.0, high=120.0, missing=None)}, ('no', 'yes'))
+    ({'x0': Number(low=0.0, high=120.0, missing=None, curve=None)}, ('no', 'yes'))
     """
     if not is_pair(pair):
         raise InputError(

@@ -15,6 +15,7 @@ from l2p.tables.bounds import scale
 from l2p.tables.header import complaint_of_missing, listed
 from l2p.tables.schema.cells import MISSING, OTHER, codes, numbers
 from l2p.tables.schema.columns import Category, Number, Value, as_array, same
+from l2p.tables.schema.curves import hats
 from l2p.tables.schema.names import names_of
 from l2p.tables.schema.schema import Schema
 
@@ -184,8 +185,9 @@ def _encoded_number(column: Number, values: np.ndarray) -> tuple[np.ndarray, np.
     if column.missing is None:
         valid &= ~missing
     stand_in = bounds[0] if column.missing is None else float(column.missing.fill or 0)  # finite, by declaration
-    scaled = scale(np.where(missing, stand_in, values)[:, None], [bounds])
-    return _with_indicators(scaled, column, missing), valid
+    values = np.where(missing, stand_in, values)
+    x = scale(values[:, None], [bounds]) if column.curve is None else hats(values, column.knots)
+    return _with_indicators(x, column, missing), valid
 
 
 def _encoded_category(column: Category, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

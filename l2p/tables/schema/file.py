@@ -32,7 +32,13 @@ def _object(properties: Mapping[str, Any], required: tuple[str, ...] = ()) -> di
 
 _COLUMNS = {
     "number": _object(
-        {"type": _TYPE, "bounds": {"anyOf": [_PAIR, {"const": "private"}]}, "missing": _MISSING}, ("bounds",)
+        {
+            "type": _TYPE,
+            "bounds": {"anyOf": [_PAIR, {"const": "private"}]},
+            "curve": {"type": ["integer", "array", "null"], "items": {"type": "number"}},
+            "missing": _MISSING,
+        },
+        ("bounds",),
     ),
     "category": _object(
         {
@@ -201,7 +207,7 @@ def _column(declaration: Any) -> Column:
         others = {key: declaration[key] for key in ("ordered", "shares", "other") if key in declaration}
         return Category(declaration["values"], missing=missing, **others)
     low, high = (None, None) if declaration["bounds"] == "private" else declaration["bounds"]
-    return Number(low, high, missing)
+    return Number(low, high, missing, declaration.get("curve"))
 
 
 def _target(declaration: Any) -> Target:
@@ -221,6 +227,8 @@ def _written(column: Column) -> dict[str, Any]:
     if isinstance(column, Number):
         bounds = column.bounds
         written: dict[str, Any] = {"type": "number", "bounds": bounds if bounds == "private" else list(bounds)}
+        if (curve := column.curve) is not None:
+            written["curve"] = curve if isinstance(curve, int) else list(curve)
     else:
         written = {"type": "category", "values": list(column.values)}
         written |= {} if column.shares is None else {"shares": list(column.shares)}

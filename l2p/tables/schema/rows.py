@@ -123,6 +123,8 @@ def public_statements(schema: Schema, bought: Sequence[str] = ()) -> list[str]:
     columns, target = schema.columns.values(), schema.target
     others = f", but for those of {listed(bought)}, which were bought from the budget (bin_counts)" if bought else ""
     parts = ["the columns and their types", f"the bounds of numbers{others}", "the values of categories"]
+    if any(getattr(column, "curve", None) for column in columns):
+        parts.append("the knots of curves")
     if any(getattr(column, "missing", None) for column in columns):
         parts.append("what stands in for missing cells")
     parts.append("the words for missing cells")

@@ -115,7 +115,8 @@ def described(column: Column) -> tuple[str, str]:
     ('category', '2 values')
     """
     if isinstance(column, Number):
-        return "number", f"bounds {column.low:g} to {column.high:g}"
+        curve = "" if column.curve is None else f", a curve of {len(column.knots)} knots"
+        return "number", f"bounds {column.low:g} to {column.high:g}{curve}"
     assert isinstance(column, Category)
     count = len(column.values)
     return "category", f"{count} value{'s' if count > 1 else ''}"

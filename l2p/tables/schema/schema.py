@@ -122,7 +122,7 @@ class Schema:
             if missing is not None:
                 fill = min(max(float(missing.fill or 0), low), high)
                 missing = dataclasses.replace(missing, fill=fill)
-            columns[name] = Number(low, high, missing)
+            columns[name] = dataclasses.replace(column, low=low, high=high, missing=missing)
         return dataclasses.replace(self, columns=columns)
 
     def written_as(self, format: Format | None) -> "Schema":

@@ -11,6 +11,7 @@ from l2p.tables.header import listed
 from l2p.tables.reading import Format, RawSource
 from l2p.tables.schema.cells import codes, numbers, whole_number
 from l2p.tables.schema.columns import Category, Column, Ignore, Missing, Number, Value
+from l2p.tables.schema.curves import LEAST, checked_count, knots_among
 from l2p.tables.schema.file import FORMAT, format_fields
 from l2p.tables.schema.sample import MAX_CLASSES, MAX_VALUES, described, refuse_commas, why_ignored
 from l2p.tables.schema.schema import MISSING_WORDS, Schema
@@ -23,7 +24,7 @@ MARGIN = 0.1
 
 _ABOUT = (
     "Fill in every null from public knowledge. A column is "
-    '{"type": "number", "bounds": [low, high]}, '
+    '{"type": "number", "bounds": [low, high]} (with "curve": 8 where the target may rise and fall with it), '
     '{"type": "category", "values": [...]} (with "ordered": true where they have an order, and '
     '"shares": [...] where it is known how frequent they are) or {"type": "ignore"}; '
     '"missing": {"fill": value, "indicator": true} says what stands in for missing cells. '
@@ -87,7 +88,7 @@ def from_public(source: RawSource, target: str, names: Sequence[str] | None = No
     >>> public = {"age": ["20", "?", "40"], "ward": ["a", "b", "?"], "pay": [">50K.", ">50K", "<=50K"]}
     >>> schema = from_public(open_table(public), "pay")
     >>> schema.columns["age"]
-    Number(low=18.0, high=42.0, missing=Missing(fill=30.0, indicator=True))
+    Number(low=18.0, high=42.0, missing=Missing(fill=30.0, indicator=True), curve=None)
     >>> schema.columns["ward"].values, schema.target.classes, schema.target.aliases
     (('a', 'b'), ('<=50K', '>50K'), {'<=50K.': '<=50K', '>50K.': '>50K'})
     """
@@ -100,6 +101,7 @@ def sampled(
     names: Sequence[str] | None = None,
     target_type: Literal["number", "classes"] | None = None,
     format: Format | None = None,
+    curve: int | None = None,
 ) -> Sampled:
     """A complete schema for tables like a public one, whose cells are read freely.
 
@@ -117,6 +119,8 @@ def sampled(
       target_type: whether the target is a number or classes; None takes whole numbers with at most `MAX_CLASSES` values
         for classes, and other numbers for a number.
       format: as the sample was opened with; kept with the schema, whose columns are those that it does not ignore.
+      curve: how many knots the curves of numbers with more than `MAX_CLASSES` values have (`knots_among`); None for
+        straight lines.
 
     Raises:
       InputError: the sample lacks the target or has no rows, its target is neither classes nor numbers, or its numbers
@@ -143,7 +147,7 @@ def sampled(
             present = cells[~_is_missing(cells)]
             refuse_commas(name, present, numbers(present), source.title)
         if name != target:
-            columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format))
+            columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format), curve)
     if all(isinstance(column, Ignore) for column in columns.values()):
         raise InputError(
             f"no column of {source.title} is left to learn from: {_in_words(why)}. Declare them by hand: leave out "
@@ -174,7 +178,9 @@ def _why_unread(source: RawSource, name: str, format: Format) -> str:
     return "neither numbers nor texts nor booleans: dates, say" if name in source.names else "not in the sample"
 
 
-def _read(name: str, cells: np.ndarray | None, kind: str, unread: str) -> tuple[Column, tuple[str, str]]:
+def _read(
+    name: str, cells: np.ndarray | None, kind: str, unread: str, curve: int | None
+) -> tuple[Column, tuple[str, str]]:
     """Declaration of a column, and its type with the reason; `unread` is the reason where there are no cells."""
     if cells is None:
         return Ignore(), ("ignored", unread)
@@ -182,7 +188,7 @@ def _read(name: str, cells: np.ndarray | None, kind: str, unread: str) -> tuple[
     present = cells[~missing]
     if (reason := why_ignored(name, present, numbers(present), kind, bool(missing.any()))) is not None:
         return Ignore(), ("ignored", reason)
-    column = _column(cells, kind)
+    column = _column(cells, kind, curve)
     return column, described(column)
 
 
@@ -199,7 +205,7 @@ def _in_words(why: Mapping[str, tuple[str, str]]) -> str:
     return "; ".join(f"{name!r}: {reason}" for name, (_, reason) in why.items())
 
 
-def _column(cells: np.ndarray, kind: str) -> Column:
+def _column(cells: np.ndarray, kind: str, curve: int | None) -> Column:
     values = numbers(cells, MISSING_WORDS)
     missing = _is_missing(cells)
     if kind != "category" and not np.isinf(values).any() and not missing.all():
@@ -208,7 +214,11 @@ def _column(cells: np.ndarray, kind: str) -> Column:
         if low == high:
             low, high = present.min(), present.max()
         low, high = _widened(float(low), float(high))
-        return Number(low, high, Missing(float(np.median(present)), indicator=bool(missing.any())))
+        stand_in = Missing(float(np.median(present)), indicator=bool(missing.any()))
+        if curve is None or len(np.unique(present)) <= MAX_CLASSES:
+            return Number(low, high, stand_in)
+        knots = knots_among(present, (low, high), checked_count(curve))
+        return Number(low, high, stand_in, knots if len(knots) >= LEAST else None)
     return _category(cells, _distinct(cells[~missing]), bool(missing.any()))
 
 

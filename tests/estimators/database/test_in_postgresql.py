@@ -337,6 +337,7 @@ def _renamed(changed):
         ({"age": Number(0, 1, Missing(0.5))}, Target("back", ("no", "yes")), "stands in for missing"),
         ({"age": Category(("a", "b"))}, Target("back", ("no", "yes")), "columns of numbers"),
         ({"age": Number.private()}, Target("back", ("no", "yes")), "declared bounds"),
+        ({"age": Number(0, 1, curve=3)}, Target("back", ("no", "yes")), "no curve"),
         ({"age": Number(0, 1)}, Target("back", bounds=(0, 1)), "two classes"),
         ({"age": Number(0, 1)}, Target("back", (False, True)), "own type"),
         ({"age": Number(0, 1)}, Target("back", ("no", "y\0s")), "NUL"),

@@ -20,7 +20,8 @@ GOOD = {
     "target": {"column": "back", "classes": ["no", "yes"], "aliases": {"yes.": "yes"}, "weights": [1, 2.5]},
     "missing_words": ["?"],
     "columns": {
-        "age": {"type": "number", "bounds": [0, 120], "missing": {"fill": 40, "indicator": True}},
+        "age": {"type": "number", "bounds": [0, 120], "missing": {"fill": 40, "indicator": True}, "curve": 8},
+        "weight": {"type": "number", "bounds": [0, 200], "curve": [0, 50, 80, 200]},
         "dose": {"type": "number", "bounds": "private"},
         "ward": {"type": "category", "values": ["a", "b"], "shares": [3, 1], "missing": {"indicator": True}},
         "stay": {"type": "category", "values": [1, 2, 3], "ordered": True, "other": True, "missing": {"fill": 2}},
@@ -49,7 +50,8 @@ def test_a_file_holds_what_was_declared(tmp_path):
     path.write_text(json.dumps(GOOD))
     assert Schema.read(path) == Schema(
         {
-            "age": Number(0, 120, Missing(40, indicator=True)),
+            "age": Number(0, 120, Missing(40, indicator=True), curve=8),
+            "weight": Number(0, 200, curve=(0, 50, 80, 200)),
             "dose": Number.private(),
             "ward": Category(("a", "b"), missing=Missing(indicator=True), shares=(3, 1)),
             "stay": Category((1, 2, 3), ordered=True, missing=Missing(2), other=True),
@@ -69,7 +71,10 @@ values = st.one_of(
 bounds = st.tuples(st.integers(-9, 0), st.integers(1, 9))
 columns = st.one_of(
     st.builds(
-        lambda pair, missing: Number(*pair, missing), bounds, st.sampled_from([None, Missing(0), Missing(0, True)])
+        lambda pair, missing, count: Number(*pair, missing, (pair[0], pair[1] / 2, pair[1]) if count == 2 else count),
+        bounds,
+        st.sampled_from([None, Missing(0), Missing(0, True)]),
+        st.sampled_from([None, 2, 3, 64]),
     ),
     st.just(Number.private()),
     st.builds(Category, values, st.booleans()),
@@ -112,6 +117,12 @@ BAD = [
     ("columns/age/bounds", ["0", "9"], "'bounds"),
     ("columns/age/bounds", [True, 9], "'bounds"),
     ("columns/age/bounds", "buy", "'bounds' of it"),
+    ("columns/age/curve", 2, "column 'age': a curve has from 3 to 64 knots"),
+    ("columns/age/curve", True, "'curve' of it"),
+    ("columns/age/curve", [0, 60, 60, 120], "column 'age': the knots of a curve must increase"),
+    ("columns/age/curve", [0, 60, 100], "column 'age': the knots of a curve begin at 0 and end at 100, but"),
+    ("columns/dose/curve", [0, 60, 100], "column 'dose': the knots of a curve lie between its number's bounds, which"),
+    ("columns/ward/curve", 8, "'curve' was unexpected"),
     ("columns/age/missing/fill", 300, "column 'age': the fill 300 of missing cells is outside the bounds [0, 120]"),
     ("columns/age/missing/fill", "old", "column 'age': the fill of a number's missing cells must be a finite number"),
     ("columns/age/missing", {}, "neither a fill nor an indicator"),
