@@ -59,10 +59,11 @@ class ByMu:
     def simulate(self, batch: TaskBatch, model: Model, capped: bool) -> tuple[Rows, Setup]:
         """The batch's rows, weighted by what they stand for, and one public setup per task, stacked. Without a cap,
         spending is only recorded."""
-        rows, num_rows = batch.rows, batch.rows.mask.sum(1)
+        rows, num_rows = batch.rows, jnp.full_like(batch.log_signal, batch.rows.x.shape[1])
         if batch.copies is not None:
+            # Only tasks that are scored on other rows may have fewer.
             rows = dataclasses.replace(rows, mask=rows.mask * batch.copies[:, None])
-            num_rows = num_rows * batch.copies
+            num_rows = rows.mask.sum(1)
 
         def setup(log_signal: jax.Array, num_rows: jax.Array) -> Setup:
             planned = price_list_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
