@@ -53,12 +53,14 @@ def first_segment(
     best_loss: jax.Array,
     setup: Setup,
     key: jax.Array,
+    scored: Rows | None = None,
+    *,
     num_steps: int,
     floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, tuple[Run, jax.Array]]:
     """`next_segment` from the start of a run, including the queries of `init`."""
     begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key))
-    return next_segment(protector, begun, rows, best_loss, setup, key, num_steps, floor)
+    return next_segment(protector, begun, rows, best_loss, setup, key, scored, num_steps=num_steps, floor=floor)
 
 
 def next_segment(
@@ -68,20 +70,23 @@ def next_segment(
     best_loss: jax.Array,
     setup: Setup,
     key: jax.Array,
+    scored: Rows | None = None,
+    *,
     num_steps: int,
     floor: float = EXCESS_FLOOR,
 ) -> tuple[jax.Array, tuple[Run, jax.Array]]:
-    """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and their spending.
+    """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), on the rows that it reads or on those in
+    `scored`, the run after them, and their spending.
 
     Spending is relative to the segment's even share of the budget (the paper's r_b, all equal), so 1 is on target.
     """
     noise = Simulation(key)
-    before = run.spending.spent
+    before, scored = run.spending.spent, rows if scored is None else scored
     run, _, losses = advance(
-        protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
+        protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, scored)
     )
     even = setup.price_list.budget * num_steps / protector.num_steps
-    scores = score(losses, best_loss, first_loss(setup.model, rows), floor)
+    scores = score(losses, best_loss, first_loss(setup.model, scored), floor)
     return scores.mean(), (run, (run.spending.spent - before) / even)
 
 
