@@ -28,6 +28,7 @@ from meta_train.training import evolution
 from meta_train.training.constraints import Constraint, bands_of, penalty, update_every
 from meta_train.training.damping import damped
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
+from meta_train.training.on_devices import of_tasks, on_host
 
 #: Each task's meta-gradient is clipped to this norm before averaging: one diverging task must not dominate the rest.
 TASK_GRADIENT_NORM = 1.0
@@ -104,7 +105,7 @@ def compiled(
 
     def outer_step(state: GradientState, step: int) -> tuple[GradientState, dict]:
         draw, go_on = turns[shapes[step % len(shapes)]]
-        return go_on(state, jnp.array(step), draw(jnp.array(step)))
+        return on_host(go_on(on_host(state), jnp.array(step), draw(jnp.array(step))))
 
     return outer_step
 
@@ -231,7 +232,7 @@ def _descend(
     if learner.perturbs:
         gradient = functools.partial(evolution.gradient, task_loss)
         every = (jax.random.split(jax.random.fold_in(jax.random.key(outer.seed), step), num_tasks), *every)
-    grads, (values, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
+    grads, (values, spent, runs) = of_tasks(gradient, floats, every)
     norms = jnp.sqrt(sum(jnp.square(leaf).reshape(num_tasks, -1).sum(1) for leaf in jax.tree.leaves(grads)))
     factor = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / jnp.maximum(norms, 1e-12)), 0.0)
     mean = jax.tree.map(lambda leaf: jnp.tensordot(factor, jnp.nan_to_num(leaf), 1) / num_tasks, grads)
