@@ -10,9 +10,9 @@ from jax.sharding import PartitionSpec as P
 
 #: The axis of a mesh of devices.
 TASKS = "tasks"
-#: Numbers in the largest array of a task, up to which 16 tasks side by side are faster on a CPU: networks on 1,024 x 64
-#: by a tenth, while on 1,024 x 124 they take 1.6 times as long as one after the other.
-SIDE_BY_SIDE = 2**16
+#: Numbers in the largest array of a task, up to which tasks are side by side on a CPU: many operations on little. Above
+#: it they are not: 16 of 1,024 x 64 take 1.6 times as long by LSTMs, and of 1,024 x 124 by any network.
+SIDE_BY_SIDE = 2**15
 
 
 def of_tasks(function: Callable[..., Any], shared: Any, arguments: tuple[Any, ...]) -> Any:
