@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.speed import lstm_unrolls
 from benchmarks.speed.peers import imported
 from benchmarks.speed.steps import protector_and_setup
 from benchmarks.speed.timing import Contender, Prepare, Table, measure
@@ -39,6 +40,7 @@ def tables(quick: bool, rounds: int) -> Iterator[Table]:
     unrolls = {"l2p": lambda work: l2p_unroll(work), "PyTorch": lambda work: torch_unroll(work)}
     work = Work("logistic", NUM_TASKS * NUM_ROWS, NUM_FEATURES + 1, steps=steps)
     yield measure(title, "l2p", {name: timed(prepare, work) for name, prepare in unrolls.items()}, rounds, 0.02)
+    yield from lstm_unrolls.tables(quick, rounds)
     yield from outer_steps(UNROLLS[:1] if quick else UNROLLS, rounds)
 
 

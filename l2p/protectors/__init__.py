@@ -32,6 +32,12 @@ from l2p.protectors.learned.curve_scheduler import CurveScheduler
 from l2p.protectors.learned.kalman import KalmanProjector
 from l2p.protectors.learned.line import LineStep
 from l2p.protectors.learned.lstm import LSTMProjector, LSTMScheduler
+from l2p.protectors.learned.recurrent import (
+    PublicRecurrentScheduler,
+    RecurrentProjector,
+    RecurrentScheduler,
+    RecurrentSteps,
+)
 from l2p.protectors.register import CLASSES, HAND_DESIGNED
 from l2p.protectors.stepwise.base_rate import BaseRate
 from l2p.protectors.stepwise.centering import Centering

@@ -9,6 +9,7 @@ protector computes the same whether it is meta-trained or deployed.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,9 @@ from l2p.task.lookahead import Lookahead
 from l2p.task.noise import AnyDraw, HostNoise, KeyNoise, Noise, PlannedNoise
 from l2p.task.rows import Rows, mapped, mapped_as_constants, null_invalid
 from l2p.task.sources import Mapped, RemoteRows, RowSource
+
+#: See `_is_condensed`.
+CONDENSED = 8
 
 Observe = Callable[[jax.Array], Any]
 
@@ -153,7 +157,7 @@ def advance(
     reader = reader_of(rows, quantized=quantized, remaining_map=remaining_map)
     slices, noise_for = noise.per_step(run.step, num_steps)
 
-    @jax.checkpoint
+    @functools.partial(jax.checkpoint, policy=_is_condensed)
     def body(run: Run, piece: Any) -> tuple[Run, tuple[Records, Any]]:
         run, records = take_step(protector, run, reader, setup, noise_for(piece), public)
         observation = None if observe is None else observe(protector.finish(run.params, run.state, setup))
@@ -161,6 +165,21 @@ def advance(
 
     run, (records, observation) = jax.lax.scan(body, run, slices, length=num_steps)
     return run, records, observation
+
+
+def _is_condensed(primitive: Any, *inputs: Any, **settings: Any) -> bool:
+    """True for a sum that reads at least `CONDENSED` times as many numbers as it gives.
+
+    Derivatives keep such results of a step, and compute all others a second time: rows are not read again for them.
+    """
+    if primitive is jax.lax.reduce_sum_p:
+        return math.prod(inputs[0].shape[axis] for axis in settings["axes"]) >= CONDENSED
+    if primitive is not jax.lax.dot_general_p:
+        return False
+    (contracted, _), _ = settings["dimension_numbers"]
+    first, second = inputs
+    summed = math.prod(first.shape[axis] for axis in contracted)
+    return max(first.size, second.size) * summed**2 >= CONDENSED * first.size * second.size
 
 
 def quantized_rows_of(

@@ -153,7 +153,7 @@ class ConstrainedDescent(Segments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PartialDescent(Descent):
+class PartialDescent(Segments):
     """The same, of all numbers or of those that tables of up to 200 features read.
 
     Attributes:

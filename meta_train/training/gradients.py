@@ -31,6 +31,7 @@ from meta_train.training.clipping import TASK_GRADIENT_NORM, gradients_apart, me
 from meta_train.training.constraints import Constraint, bands_of, penalty, update_every
 from meta_train.training.damping import damped
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
+from meta_train.training.on_devices import of_tasks, on_host
 
 #: Classes of the parts that `tunes` may name.
 PARTS = {"line": LineStep, "retreat": Retreat}
@@ -107,7 +108,7 @@ def compiled(
 
     def outer_step(state: GradientState, step: int) -> tuple[GradientState, dict]:
         draw, go_on = turns[shapes[step % len(shapes)]]
-        return go_on(state, jnp.array(step), draw(jnp.array(step)))
+        return on_host(go_on(on_host(state), jnp.array(step), draw(jnp.array(step))))
 
     return outer_step
 
@@ -247,7 +248,7 @@ def _descend(
         every = (jax.random.split(jax.random.fold_in(jax.random.key(outer.seed), step), num_tasks), *every)
     else:
         gradient = jax.grad(task_loss, has_aux=True)
-    grads, (scores, spent, runs) = jax.vmap(gradient, (None,) + (0,) * len(every))(floats, *every)
+    grads, (scores, spent, runs) = of_tasks(gradient, floats, every)
     longest = _longest(scores.above, scoring)
     if is_apart:
         of_score, of_penalty = (_of_turn(part, step, learner.alternate) for part in grads)

@@ -56,12 +56,14 @@ def first_segment(
     best_loss: jax.Array,
     setup: Setup,
     key: jax.Array,
+    scored: Rows | None = None,
+    *,
     num_steps: int,
     scoring: Scoring = USUAL,
 ) -> tuple[Score, tuple[Run, jax.Array]]:
     """`next_segment` from the start of a run, including the queries of `init`."""
     begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key))
-    return next_segment(protector, begun, rows, best_loss, setup, key, num_steps, scoring)
+    return next_segment(protector, begun, rows, best_loss, setup, key, scored, num_steps=num_steps, scoring=scoring)
 
 
 def next_segment(
@@ -71,20 +73,23 @@ def next_segment(
     best_loss: jax.Array,
     setup: Setup,
     key: jax.Array,
+    scored: Rows | None = None,
+    *,
     num_steps: int,
     scoring: Scoring = USUAL,
 ) -> tuple[Score, tuple[Run, jax.Array]]:
-    """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), the run after them, and their spending.
+    """Mean score along `num_steps` more steps (Andrychowicz et al. 2016), on the rows that it reads or on those in
+    `scored`, the run after them, and their spending.
 
     Spending is relative to the segment's even share of the budget (the paper's r_b, all equal), so 1 is on target.
     """
     noise = Simulation(key)
-    before = run.spending.spent
+    before, scored = run.spending.spent, rows if scored is None else scored
     run, _, losses = advance(
-        protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, rows)
+        protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, scored)
     )
     even = setup.price_list.budget * num_steps / protector.num_steps
-    scores = score(losses, marks_of(setup.model, rows, rows, best_loss, setup, scoring), scoring)
+    scores = score(losses, marks_of(setup.model, rows, scored, best_loss, setup, scoring), scoring)
     return jax.tree.map(jnp.mean, scores), (run, (run.spending.spent - before) / even)
 
 

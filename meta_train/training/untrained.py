@@ -1,10 +1,12 @@
 """Protectors before any training, by name."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from l2p.base import struct
 from l2p.protectors import (
     AGD,
     BaseRate,
@@ -18,16 +20,22 @@ from l2p.protectors import (
     MixProjector,
     NormQuery,
     Optax,
+    PublicRecurrentScheduler,
+    RecurrentProjector,
+    RecurrentScheduler,
+    RecurrentSteps,
     RowLength,
     ShareScheduler,
     Stepwise,
 )
 from l2p.protectors.fields import KNOT_COLUMNS
-from l2p.protectors.learned.curve_scheduler import SCHEDULE_INPUTS
+from l2p.protectors.learned.curve_scheduler import PUBLIC_INPUTS, SCHEDULE_INPUTS
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.learned.line import LineStep
+from l2p.protectors.learned.lstm import NUM_UNITS
+from l2p.protectors.learned.recurrent import SCHEDULE_OUTPUTS
 from l2p.protectors.learned.retreat import Retreat
-from l2p.protectors.stepwise.networks import init_mlp
+from l2p.protectors.stepwise.networks import init_lstm, init_mlp
 from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.run.protector import Protector
 
@@ -218,6 +226,43 @@ def _with_networks_of_filter(plain: Stepwise, key: jax.Array) -> Stepwise:
     )
 
 
+def lstm(key: jax.Array) -> Stepwise:
+    """`control_line` with the paper's pair of LSTMs: one corrects the filter in each coordinate, the other shares of
+    what is left and clipping norms."""
+    plain = filter_with_lstm(key)
+    network = init_lstm(jax.random.fold_in(key, 8), SCHEDULE_INPUTS, NUM_UNITS, SCHEDULE_OUTPUTS)
+    return plain.replace(scheduler=_as(RecurrentScheduler, control_line(key).scheduler, network=network))
+
+
+def lstm_public(key: jax.Array) -> Stepwise:
+    """`lstm` whose noise is fixed in advance."""
+    network = init_lstm(jax.random.fold_in(key, 8), PUBLIC_INPUTS, NUM_UNITS, SCHEDULE_OUTPUTS)
+    return lstm(key).replace(scheduler=_as(PublicRecurrentScheduler, control_line(key).scheduler, network=network))
+
+
+def lstm_steps(key: jax.Array) -> Stepwise:
+    """`lstm` whose projector's output is the step, in place of the filter's."""
+    plain = lstm(key)
+    return plain.replace(projector=_as(RecurrentSteps, plain.projector))
+
+
+def filter_with_lstm(key: jax.Array) -> Stepwise:
+    """`filter` with an LSTM in place of the network that corrects the filter."""
+    plain = filter_with_network(key)
+    network = init_lstm(jax.random.fold_in(key, 7), INPUTS, NUM_UNITS, OUTPUTS)
+    return plain.replace(projector=_as(RecurrentProjector, plain.projector, network=network))
+
+
+def lstm_spender(key: jax.Array) -> Stepwise:
+    """`lstm` with the paper's scheduler, which may overspend."""
+    return lstm(key).replace(scheduler=LSTMScheduler.create(jax.random.fold_in(key, 8), clip_norm=1.0))
+
+
+def _as(cls: type, part: Any, **changes: Any) -> Any:
+    """A part of a protector as one of another class with the same fields, some of them changed."""
+    return cls(**struct.children(part) | changes)
+
+
 def control_level(key: jax.Array) -> Stepwise:
     """`control_eigen` whose private mean is shrunk towards its own average."""
     return _to_level(control_eigen(key))
@@ -296,6 +341,11 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "control_retreat": control_retreat,
     "filter": filter_with_network,
     "filter_retreat": filter_retreat,
+    "filter_lstm": filter_with_lstm,
+    "lstm": lstm,
+    "lstm_public": lstm_public,
+    "lstm_spender": lstm_spender,
+    "lstm_steps": lstm_steps,
     "control_level": control_level,
     "universal_level": universal_level,
     "paper": paper,

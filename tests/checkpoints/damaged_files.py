@@ -39,6 +39,7 @@ def examples():
     universal, paper, kalman = (
         BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper", "control_retreat")
     )
+    pair, of_steps = (BUILDERS[name](jax.random.key(0)) for name in ("lstm_public", "lstm_steps"))
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
     by_name = methods()
     return by_name | {
@@ -48,6 +49,8 @@ def examples():
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,
         "kalman": kalman,
+        "lstm_public": pair,
+        "lstm_steps": of_steps,
     }
 
 

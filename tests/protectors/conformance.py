@@ -44,6 +44,10 @@ from l2p.protectors import (
     PrivateMeta,
     PublicGeometry,
     PublicGrowth,
+    PublicRecurrentScheduler,
+    RecurrentProjector,
+    RecurrentScheduler,
+    RecurrentSteps,
     Ridge,
     RowLength,
     ShareScheduler,
@@ -51,9 +55,10 @@ from l2p.protectors import (
 )
 from l2p.protectors.by_hand.bolt_on import PassProtector
 from l2p.protectors.hand_designed import HandDesigned
-from l2p.protectors.learned.curve_scheduler import SCHEDULE_INPUTS
+from l2p.protectors.learned.curve_scheduler import PUBLIC_INPUTS, SCHEDULE_INPUTS
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.learned.line import LineStep
+from l2p.protectors.learned.recurrent import SCHEDULE_OUTPUTS
 from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.stepwise.public_parts import OverCurvature, PublicClip, PublicFit, PublicSubspace, PublicSum
@@ -61,6 +66,7 @@ from l2p.run import run as runs
 from l2p.run.run import Simulation
 from l2p.task.rows import Rows
 from tests.conftest import EVERY_CASE
+from tests.protectors.kalman_filters import recurrent
 
 D, N, STEPS, PART = 3, 96, 12, 4
 MODEL, KEY = Logistic(), jax.random.key(3)
@@ -204,6 +210,15 @@ KALMAN = Stepwise(
 )
 #: What it may have besides: prices by what was bought first.
 ADAPTIVE_KALMAN = KALMAN.with_purchases(BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING))
+PAIR = Stepwise(
+    RecurrentScheduler(RISING, RISING, RISING, recurrent(SCHEDULE_INPUTS, SCHEDULE_OUTPUTS)),
+    RecurrentProjector(*[RISING] * 13, recurrent(INPUTS, OUTPUTS), KALMAN.projector.line),
+)
+#: Its steps are an LSTM's, and its noise is fixed in advance.
+PUBLIC_PAIR = Stepwise(
+    PublicRecurrentScheduler(RISING, RISING, RISING, recurrent(PUBLIC_INPUTS, SCHEDULE_OUTPUTS)),
+    RecurrentSteps(*[RISING] * 13, recurrent(INPUTS, OUTPUTS)),
+)
 LSTM = LSTMProjector(perturbed(LSTMProjector.create(KEY).network), jnp.log(f32(0.3)))
 GREEDY = AGD(
     **logs(
@@ -328,6 +343,8 @@ CASES = {
     "control, public geometry": Case(ALONG),
     "kalman, eigenbasis": Case(KALMAN, first=(TARGETS, MEAN, "row_length", COVARIANCE)),
     "kalman": Case(ADAPTIVE_KALMAN.without(Centering, RowLength, Eigenbasis), first=(TARGETS, TARGETS)),
+    "pair": Case(PAIR),
+    "pair, public schedule and steps": Case(PUBLIC_PAIR),
     "paper": Case(Stepwise(spender(3.0), LSTM), exhausts=True),
     "paper, norm query": Case(Stepwise(spender(1.5), LSTM, norm_query=NORM), each=(NORM_OF, GRADIENT), exhausts=True),
     "shares, norm query, batches": Case(
@@ -516,6 +533,7 @@ ALIKE = {
     "permutation epochs, LSTM scheduler": "control, permutation epochs",
     "shares, norm query, batches": "paper, norm query",
     "kalman, eigenbasis": "control, eigenbasis",
+    "pair, public schedule and steps": "pair",
     "noisygd_mean": "control",
     "dpsgd_mean": "dpsgd",
     "dp_fc": "control",

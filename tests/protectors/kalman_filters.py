@@ -1,4 +1,4 @@
-"""Kalman filters on a quadratic of three features."""
+"""Kalman filters on a quadratic of three features, and LSTMs for them."""
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,8 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
 from l2p.protectors import KalmanProjector
+from l2p.protectors.learned.lstm import NUM_UNITS
+from l2p.protectors.stepwise.networks import init_lstm
 from l2p.protectors.stepwise.schedulers import Observation
 
 MODEL, BUDGET, N = MODELS["square"], Budget(1.0, 1e-6), 1000
@@ -30,6 +32,13 @@ def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
     """A filter without corrections for larger curvature, clipping, rare classes or few rows, and that never returns."""
     neutral = 0.0, -20.0, -30.0, 0.0, -30.0
     return KalmanProjector(*map(curve, (0.0, 0.0, spread, 0.0, spread, width, certain, momentum, *neutral)))
+
+
+def recurrent(num_inputs, num_outputs):
+    """Parameters of an LSTM, noise in every one, so that its head has an effect."""
+    random = np.random.default_rng(17)
+    like = jax.eval_shape(lambda key: init_lstm(key, num_inputs, NUM_UNITS, num_outputs), jax.random.key(0))
+    return jax.tree.map(lambda leaf: jnp.asarray(0.2 * random.standard_normal(leaf.shape), jnp.float32), like)
 
 
 def trajectory(projector, noise_std, num_steps, key=0, steeper=1.0):

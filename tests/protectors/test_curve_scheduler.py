@@ -4,6 +4,8 @@ import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
+import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,9 +15,12 @@ from l2p.oracle import MAX_BOUND, MIN_BOUND
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
 from l2p.privacy.cap.spending import Spending
-from l2p.protectors import CurveScheduler
-from l2p.protectors.learned.curve_scheduler import SCHEDULE_INPUTS
+from l2p.privacy.events import Event
+from l2p.protectors import CurveScheduler, PublicRecurrentScheduler, RecurrentScheduler
+from l2p.protectors.learned.curve_scheduler import PUBLIC_INPUTS, SCHEDULE_INPUTS
+from l2p.protectors.learned.recurrent import MOST_LOGIT
 from l2p.protectors.stepwise.schedulers import Observation
+from tests.protectors.kalman_filters import recurrent
 
 MODEL, BUDGET = MODELS["logistic"], Budget(1.0, 1e-6)
 SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), 1000)
@@ -31,11 +36,11 @@ def curve(value):
     return jnp.array([[value, 0.0, 0.0, 0.0, 0.0]])
 
 
-def plan(scheduler, observation=SEEN, step=0, num_steps=20):
+def plan(scheduler, observation=SEEN, step=0, num_steps=20, charge=0):
     oracle: Any = SimpleNamespace(
-        setup=SETUP, step=jnp.array(step), charge=jnp.array(0), spending=SPENDING, sampled=False
+        setup=SETUP, step=jnp.array(step), charge=jnp.array(charge), spending=SPENDING, sampled=False
     )
-    return scheduler((), observation, oracle, num_steps)[0]
+    return scheduler(scheduler.init(oracle), observation, oracle, num_steps)[0]
 
 
 def network_input(place, **changed):
@@ -93,3 +98,48 @@ def test_the_network_is_told_how_uneven_classes_are_and_how_far_the_run_is():
     assert network_input(SLOPE, rates=jnp.array([0.5, 0.5])) == pytest.approx(0.0, abs=1e-6)
     assert network_input(SLOPE, rates=jnp.array([0.9, 0.1])) == pytest.approx(np.log(0.36), abs=0.05)
     assert [network_input(PROGRESS, step=step) for step in (0, 10, 20)] == pytest.approx([-1.0, 0.0, 1.0])
+
+
+def share_of(plan_of_step):
+    """The share of the budget that a step's query costs."""
+    return float(SETUP.price_list.price(Event("gaussian", plan_of_step.noise_multiplier)) / SETUP.price_list.budget)
+
+
+def with_outputs(*outputs):
+    """An LSTM whose outputs are always these."""
+    network = jax.tree.map(jnp.zeros_like, recurrent(SCHEDULE_INPUTS, len(outputs)))
+    return network | {"head": network["head"] | {"bias": jnp.array(outputs)}}
+
+
+CURVES = curve(0.2), curve(0.5), curve(-0.3)
+
+
+def test_an_lstm_starts_as_the_curves():
+    for step in (0, 19):
+        plans = [
+            plan(scheduler(*CURVES, network), step=step, charge=step)
+            for scheduler, network in ((CurveScheduler, None), (RecurrentScheduler, with_outputs(0.0, 0.0)))
+        ]
+        chex.assert_trees_all_equal(*plans)
+
+
+@pytest.mark.parametrize("output", [np.inf, -np.inf, np.nan, 1e30])
+def test_whatever_an_lstm_says_a_step_pays_some_of_what_is_left_and_the_last_one_all(output):
+    wild = RecurrentScheduler(*CURVES, with_outputs(output, output))
+    first, last = plan(wild), plan(wild, step=19, charge=19)
+    assert MIN_BOUND < float(first.clip_norm) < MAX_BOUND
+    even, odds = (
+        share_of(plan(CurveScheduler(*CURVES))),
+        np.exp(np.clip(np.nan_to_num(output), -MOST_LOGIT, MOST_LOGIT)),
+    )
+    assert share_of(first) == pytest.approx(even * odds / (1.0 + even * (odds - 1.0)), rel=1e-3)
+    assert share_of(last) == pytest.approx(1.0, rel=1e-4)
+    assert share_of(last) < 1.0
+
+
+def test_prices_follow_released_answers_unless_noise_is_fixed_in_advance():
+    strong = dataclasses.replace(SEEN, gradient=jnp.full(4, 30.0))
+    for cls, inputs in ((RecurrentScheduler, SCHEDULE_INPUTS), (PublicRecurrentScheduler, PUBLIC_INPUTS)):
+        scheduler = cls(*CURVES, recurrent(inputs, 2))
+        multipliers = {float(plan(scheduler, observation).noise_multiplier) for observation in (SEEN, strong)}
+        assert (len(multipliers) > 1) is scheduler.adaptive

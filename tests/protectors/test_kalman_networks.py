@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.base import struct
 from l2p.checkpoints.checkpoint import load
 from l2p.models import MODELS, find_model
-from l2p.protectors import KalmanProjector
+from l2p.protectors import KalmanProjector, RecurrentProjector, RecurrentSteps
 from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, NARROW, Covariates, between_knots, covariates_of
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.stepwise.schedulers import Observation
-from tests.protectors.kalman_filters import CURVATURE, MINIMUM, MOMENT, SETUP, WIDE, filter_of, trajectory
+from tests.protectors.kalman_filters import CURVATURE, MINIMUM, MOMENT, SETUP, WIDE, filter_of, recurrent, trajectory
 
 
 @pytest.mark.slow
@@ -120,3 +121,41 @@ def test_a_network_sees_whether_gradients_are_what_the_filter_expects(monkeypatc
 
     assert (surprise(-6.0) > 1.0).all()
     assert (surprise(WIDE) < 0.5).all()
+
+
+def with_lstm(cls, plain, bias):
+    """A filter as one of a class with an LSTM whose outputs are always `bias` f32[OUTPUTS]."""
+    network = jax.tree.map(jnp.zeros_like, recurrent(INPUTS, OUTPUTS))
+    network = network | {"head": network["head"] | {"bias": jnp.asarray(bias)}}
+    return cls(**struct.children(plain) | {"network": network})
+
+
+@pytest.mark.slow
+def test_an_lstm_starts_as_the_filter_and_corrects_it_as_a_network_does():
+    plain, noise = filter_of(spread=1.0, certain=0.5, momentum=-1.0), jnp.float32(0.1)
+    for bias in (jnp.zeros(OUTPUTS), jnp.array([-0.5, 0.3, -1.0, 1.0])):
+        network = dataclasses.replace(plain, network=network_of(*bias))
+        expected = trajectory(network if bias.any() else plain, noise, 5)
+        np.testing.assert_allclose(trajectory(with_lstm(RecurrentProjector, plain, bias), noise, 5), expected)
+
+
+def test_an_lstm_remembers():
+    projector = RecurrentProjector(**struct.children(filter_of()) | {"network": recurrent(INPUTS, OUTPUTS)})
+    memory = projector.init(jnp.zeros(4), SETUP).memory
+    first, memory = projector._corrections(memory, jnp.ones((4, INPUTS)))
+    second, _ = projector._corrections(memory, jnp.ones((4, INPUTS)))
+    assert float(jnp.abs(second.longer - first.longer).min()) > 1e-3
+
+
+@pytest.mark.slow
+def test_an_lstm_may_take_the_filters_place():
+    """At first it takes no step; from then on its output times the length that the filter expects of its own."""
+    plain, noise = filter_of(spread=1.0, certain=0.5, momentum=-20.0), jnp.float32(0.1)
+    assert not trajectory(with_lstm(RecurrentSteps, plain, jnp.zeros(OUTPUTS)), noise, 5).any()
+    steps, firsts = (with_lstm(RecurrentSteps, plain, [size, 0.0, 0.0, 0.0]) for size in (-1.0, 2.0)), []
+    for projector in steps:
+        firsts.append(trajectory(projector, noise, 1)[0])
+    np.testing.assert_allclose(firsts[1], -2.0 * firsts[0], rtol=1e-5)
+    own = np.stack([trajectory(plain, noise, 1, key)[0] for key in range(40)])
+    assert (np.abs(firsts[0]) < 3.0 * np.abs(own).max(0)).all()
+    assert (firsts[0] < 0).all()

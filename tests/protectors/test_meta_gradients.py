@@ -53,6 +53,12 @@ SILENT = {
         ".projector.spread_power": "all features have the same moment until second moments are bought",
         ".projector.log_steepest": "no step is as long as it allows; see test_kalman_curvature.py",
     },
+    "pair": {
+        ".projector.spread_power": "as in `kalman`",
+        ".projector.log_steepest": "likewise",
+        ".projector.logit_return": "no prior becomes narrower here",
+        ".projector.rate_power": "no rates are bought here, and in `kalman` they are",
+    },
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "hyfree": {".log_loss_clip": _MOST, ".log_loss_ratio": _MOST},
@@ -102,7 +108,7 @@ def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(n
 #: Cases whose loss jumps a little wherever a coordinate's momentum is dropped, and carries some 1e-5 of rounding,
 #: because a return divides by a variance that starts from nothing: some step must be short enough for the one and long
 #: enough for the other. Two of their leaves have slopes of 1e-4, which rounding hides at every step.
-JUMPING = ("kalman", "kalman, eigenbasis")
+JUMPING = ("kalman", "kalman, eigenbasis", "pair")
 JUMPING_STEPS = (3e-4, 1e-3, 3e-3, 1e-2)
 
 

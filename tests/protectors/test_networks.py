@@ -1,5 +1,7 @@
 """The inputs of a learned protector's networks."""
 
+import chex
+import flax.nnx as nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +14,12 @@ from l2p.privacy import Filter, Poisson
 from l2p.privacy.cap.spending import Spending
 from l2p.protectors import MixProjector
 from l2p.protectors.conditioning import standardize_rate, standardize_size
-from l2p.protectors.stepwise.networks import apply_mlp, apply_to_leading, init_mlp
+from l2p.protectors.stepwise.networks import apply_lstm, apply_mlp, apply_to_leading, init_mlp, lstm_carry
 from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.stepwise.schedulers import Observation, ShareScheduler
+from l2p.protectors.stepwise.stacked_lstm import StackedLSTM
 from l2p.task.noise import KeyNoise
+from tests.protectors.kalman_filters import recurrent
 
 SETUP = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", Budget(0.5, 1e-6)).price_list(), 100)
 ROWS = Rows(jnp.zeros((100, 8)), jnp.zeros(100), jnp.ones(100))
@@ -95,6 +99,21 @@ def test_they_are_told_the_sampling_rate():
         )
         assert float(jnp.log(plan.clip_norm)) == pytest.approx(standardize_rate(rate), abs=1e-5)
     assert standardize_rate(1e-4) == -2.0
+
+
+@pytest.mark.slow
+def test_an_lstm_is_flaxs():
+    params, inputs = recurrent(3, 2), jax.random.normal(jax.random.key(1), (2, 7, 3))
+    theirs = StackedLSTM(3, 20, 2, nnx.Rngs(0))
+    graph, state = nnx.split(theirs)
+    nnx.replace_by_pure_dict(state, params)
+    theirs, zeros = nnx.merge(graph, state), jnp.zeros((7, 20))
+    expected, carry = ((zeros, zeros), (zeros, zeros)), lstm_carry(7, 20)
+    for step in inputs:
+        expected, output = theirs(expected, step)
+        carry, own = apply_lstm(params, carry, step)
+        np.testing.assert_allclose(own, output, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(jax.tree.map(jnp.transpose, carry), expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """State of a Kalman filter in each coordinate between two steps, and the minimum that it aims at."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +73,7 @@ class Belief(struct.Struct):
       steeper: f32[], the factor by which gradients showed the curvature to exceed its bound; at least 1.
       line: f32[], variance of log(distance to the minimum along the line of the params / their distance), both from
         the start; 0 before the first gradient.
+      memory: of a network that has one, else ().
     """
 
     start: jax.Array
@@ -89,6 +90,7 @@ class Belief(struct.Struct):
     last_noise: jax.Array
     steeper: jax.Array
     line: jax.Array
+    memory: Any = ()
 
     def after(self, gradient: jax.Array, noise: jax.Array, curvature: jax.Array, prior: jax.Array) -> "Belief":
         """The state with another gradient f32[p] and its noise's variance f32[] in the averages; its square is expected

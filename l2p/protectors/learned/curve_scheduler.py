@@ -15,8 +15,8 @@ from l2p.protectors.register import stored
 from l2p.protectors.stepwise.networks import Layers, apply_to_leading
 from l2p.protectors.stepwise.schedulers import Observation, Scheduler, StepPlan, noise_for_share, tail_share
 
-#: Inputs of the network, see `_inputs`.
-SCHEDULE_INPUTS = 9
+#: Inputs of a network that are public (`public_inputs`), and all of them (`schedule_inputs`).
+PUBLIC_INPUTS, SCHEDULE_INPUTS = 5, 9
 
 
 @stored
@@ -43,25 +43,36 @@ class CurveScheduler(Scheduler):
     adaptive: ClassVar[bool] = False
 
     def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[StepPlan, Any]:
-        setup = oracle.setup
-        covariates = covariates_of(setup, observation.gradient.shape[0])
-        charge, num_charges = oracle.charge, setup.num_charges(num_steps)
+        covariates = covariates_of(oracle.setup, observation.gradient.shape[0])
+        share, log_clip_norm = self._curves(covariates, oracle, num_steps)
+        if self.network is not None:
+            progress = oracle.step / num_steps
+            output = apply_to_leading(self.network, schedule_inputs(observation, progress, covariates, oracle.setup))[0]
+            log_clip_norm = log_clip_norm + jnp.where(jnp.isnan(output), 0.0, output)
+        return step_plan(share, log_clip_norm, oracle), state
+
+    def _curves(self, covariates: Covariates, oracle: Oracle, num_steps: int) -> tuple[jax.Array, jax.Array]:
+        """What the curves say: the step's share f32[] of what is left, and the log f32[] of its clipping norm."""
+        charge, num_charges = oracle.charge, oracle.setup.num_charges(num_steps)
         share = tail_share(between_knots(self.rate, covariates) * jnp.arange(num_charges) / num_charges, charge)
         progress = oracle.step / num_steps
         log_clip_norm = (
             between_knots(self.log_clip_norm, covariates) + between_knots(self.clip_rate, covariates) * progress
         )
-        if self.network is not None:
-            output = apply_to_leading(self.network, _inputs(observation, progress, covariates, setup))[0]
-            log_clip_norm = log_clip_norm + jnp.where(jnp.isnan(output), 0.0, output)
-        # Noise that is fixed in advance must be spent whatever the answers are: a bound that the oracle refuses would
-        # let the network end the run.
-        bound = jnp.exp(jnp.clip(log_clip_norm, -MAX_LOG_BOUND, MAX_LOG_BOUND))
-        clip_norm = setup.model.typical_slope(setup.kind) * bound
-        return StepPlan(noise_for_share(oracle, share), clip_norm), state
+        return share, log_clip_norm
 
 
-def _inputs(observation: Observation, progress: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
+def step_plan(share: jax.Array, log_clip_norm: jax.Array, oracle: Oracle) -> StepPlan:
+    """The plan of a step that gets a share f32[] of what is left, with the log f32[] of its clipping norm over the
+    loss's `typical_slope`."""
+    setup = oracle.setup
+    # Noise that is fixed in advance must be spent whatever the answers are: a bound that the oracle refuses would
+    # let a network end the run.
+    bound = jnp.exp(jnp.clip(log_clip_norm, -MAX_LOG_BOUND, MAX_LOG_BOUND))
+    return StepPlan(noise_for_share(oracle, share), setup.model.typical_slope(setup.kind) * bound)
+
+
+def schedule_inputs(observation: Observation, progress: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
     """The network's inputs, f32[SCHEDULE_INPUTS]."""
     model, size = setup.model, observation.gradient.shape[0]
     noise = size * jnp.square(observation.noise_std)
@@ -84,5 +95,9 @@ def _inputs(observation: Observation, progress: jax.Array, covariates: Covariate
         if observation.rates is None
         else jnp.log(model.scales_at_rates(observation.rates, setup.kind)[0].mean())
     )
-    run = [2.0 * progress - 1.0, standardize(covariates.log_signal, KNOT_RANGE), *covariates.inputs]
-    return jnp.stack([margin, strength, signal, slope, *run])
+    return jnp.concatenate([jnp.stack([margin, strength, signal, slope]), public_inputs(progress, covariates)])
+
+
+def public_inputs(progress: jax.Array, covariates: Covariates) -> jax.Array:
+    """Those that depend on no answer, f32[PUBLIC_INPUTS]."""
+    return jnp.stack([2.0 * progress - 1.0, standardize(covariates.log_signal, KNOT_RANGE), *covariates.inputs])

@@ -24,7 +24,7 @@ So the bound grows where gradients change more along an update than it allows, b
 whose gradient points back along the last update, momentum is dropped.
 """
 
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -44,9 +44,26 @@ from l2p.protectors.stepwise.schedulers import Observation
 
 #: Steps of gradient descent are stable up to 2 / h.
 LONGEST = 1.5
-#: Inputs of the network, see `KalmanProjector._inputs`, and outputs: the logarithms of factors for the step and for the
-#: prior's variance, and terms for the logits of certainty and momentum.
+#: Inputs of the network, see `KalmanProjector._inputs`, and outputs, see `Corrections`.
 INPUTS, OUTPUTS = 15, 4
+
+
+class Corrections(NamedTuple):
+    """Outputs of a network for each coordinate, f32[p], or f32[] zeros without one.
+
+    Attributes:
+      longer: log of a factor on the step.
+      wider: log of a factor on the prior's variance.
+      surer: added to the logit of certainty.
+      faster: added to the logit of momentum.
+      step: the step over the expected length of the filter's own; None leaves the step to the filter.
+    """
+
+    longer: jax.Array
+    wider: jax.Array
+    surer: jax.Array
+    faster: jax.Array
+    step: jax.Array | None = None
 
 
 @stored
@@ -116,7 +133,17 @@ class KalmanProjector(Projector):
             last_noise=jnp.zeros((), params.dtype),
             steeper=jnp.ones((), params.dtype),
             line=jnp.zeros((), params.dtype),
+            memory=self._memory(params.shape[0]),
         )
+
+    def _memory(self, num_params: int) -> Any:
+        """The network's memory before the first step; a feed-forward one has none."""
+        del num_params
+        return ()
+
+    def _corrections(self, memory: Any, inputs: jax.Array) -> tuple[Corrections, Any]:
+        """The network's output for inputs f32[p, INPUTS], and its next memory."""
+        return Corrections(*apply_to_leading(cast(dict, self.network), inputs).T), memory
 
     def __call__(
         self, state: Belief, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
@@ -129,27 +156,32 @@ class KalmanProjector(Projector):
         sampling = self._sampling(observation, params, covariates, setup)
         prior, log_scale = self._prior(observation, params, measured, sampling, covariates, setup)
         steeper = state.steeper_after(observation.gradient, noise, steepest)
-        longer = wider = surer = faster = jnp.zeros(())
+        corrections = Corrections(*[jnp.zeros(())] * OUTPUTS)
+        memory = state.memory
         if self.network is not None:
             aim = Aim.at(curvature, prior, sampling)
             state = state.after(observation.gradient + aim.ridge * moved, noise, aim.curvature, aim.prior)
             inputs = self._inputs(state, observation, measured, aim, log_scale, progress, covariates)
-            longer, wider, surer, faster = apply_to_leading(self.network, inputs).T
-            prior = prior * jnp.exp(jnp.clip(wider, -MAX_LOG, MAX_LOG))
+            corrections, memory = self._corrections(memory, inputs)
+            prior = prior * jnp.exp(jnp.clip(corrections.wider, -MAX_LOG, MAX_LOG))
         ridge, curvature, prior = Aim.at(curvature, prior, sampling)
         state, correction = self._shrunk_to_prior(state, moved, prior, covariates)
         gradient = observation.gradient + ridge * moved + curvature * correction  # at the corrected params
         variance = jnp.square(state.remaining) * prior + state.variance
         gain = variance * curvature / (jnp.square(curvature) * variance + noise)
-        wanted = jnp.minimum(gain * jnp.exp(longer), LONGEST / curvature)
+        wanted = jnp.minimum(gain * jnp.exp(corrections.longer), LONGEST / curvature)
         bound = steepest * steeper + ridge
         gain = jnp.minimum(wanted, LONGEST / bound)
-        factor = 1.0 - jax.nn.sigmoid(between_knots(self.logit_certain, covariates) + surer) * gain * curvature
+        certain = jax.nn.sigmoid(between_knots(self.logit_certain, covariates) + corrections.surer)
+        factor = 1.0 - certain * gain * curvature
         # wanted * curvature is the share of signal: momentum would keep noise that the filter has averaged away.
-        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, covariates) + faster) * wanted * curvature
+        momentum = jax.nn.sigmoid(between_knots(self.logit_momentum, covariates) + corrections.faster)
+        momentum = momentum * wanted * curvature
         # A gradient that points back along the last update tells that this went too far (O'Donoghue and Candes 2015).
         damped = jnp.where(gradient * state.update > 0.0, 0.0, jnp.minimum(momentum, 1.0))
         update = damped * state.update - gain * gradient
+        if corrections.step is not None:
+            update = corrections.step * gain * jnp.sqrt(jnp.square(curvature) * variance + noise)
         lengthened, line = self._lengthened(state.line, observation, moved, gain * bound, bound, setup)
         return correction + update + lengthened, state.replace(
             remaining=factor * state.remaining,
@@ -161,6 +193,7 @@ class KalmanProjector(Projector):
             last_noise=noise,
             steeper=steeper,
             line=line,
+            memory=memory,
         )
 
     def at_end(self, state: Belief, params: jax.Array, observation: Observation, setup: Setup) -> jax.Array:
@@ -241,13 +274,17 @@ class KalmanProjector(Projector):
         signal = signal / (signal + jnp.square(observation.noise_std) + 1e-20)
         strength = jnp.zeros_like(signal) if observation.strength is None else observation.strength / 4.0
         of_feature = jnp.zeros_like(signal) if observation.moment is None else jnp.sign(observation.moment)
-        tests = [jnp.arcsinh(jnp.abs(ratio)) for ratio in (recent, distance)]
+        tests = [jnp.arcsinh(self._sized(ratio)) for ratio in (recent, distance)]
         each = [*tests, visible, jnp.log(surprise + 0.1) / 2.0, signal, strength, of_feature]
         # Of all coordinates together far less is chance.
         together = [jnp.log(jnp.square(recent).mean() + 0.1) / 2.0, jnp.log(surprise.mean() + 0.1) / 2.0]
         run = [2.0 * progress - 1.0, standardize(covariates.log_signal, KNOT_RANGE), *covariates.inputs]
         shared = jnp.stack([*together, log_scale / 4.0, *run])
         return jnp.concatenate([jnp.stack(each, 1), jnp.broadcast_to(shared, (*signal.shape, len(shared)))], 1)
+
+    def _sized(self, ratio: jax.Array) -> jax.Array:
+        """A ratio f32[p] to noise as an input: without its sign, which no correction may depend on."""
+        return jnp.abs(ratio)
 
     def _curvature(
         self, observation: Observation, params: jax.Array, start: jax.Array, covariates: Covariates, setup: Setup

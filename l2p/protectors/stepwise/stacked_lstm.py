@@ -7,7 +7,8 @@ from flax import nnx
 
 
 class StackedLSTM(nnx.Module):
-    """Two LSTM layers and a linear head (Andrychowicz et al. 2016), applied to each coordinate's inputs."""
+    """Two LSTM layers and a linear head (Andrychowicz et al. 2016): names and first values of the parameters, and what
+    `networks.apply_lstm` computes."""
 
     def __init__(self, num_inputs: int, num_units: int, num_outputs: int, rngs: nnx.Rngs):
         self.first = nnx.OptimizedLSTMCell(num_inputs, num_units, rngs=rngs)
@@ -24,13 +25,3 @@ def params(key: jax.Array, num_inputs: int, num_units: int, num_outputs: int) ->
     """Fresh parameters as a plain dictionary."""
     module = StackedLSTM(num_inputs, num_units, num_outputs, nnx.Rngs(key))
     return nnx.to_pure_dict(nnx.state(module, nnx.Param))
-
-
-def apply(params: dict, carry: Any, inputs: jax.Array) -> tuple[Any, jax.Array]:
-    """One step: carry, f32[p, in] -> carry, f32[p, out] for p coordinates."""
-    num_units, num_outputs = params["head"]["kernel"].shape
-    skeleton = nnx.eval_shape(lambda: StackedLSTM(inputs.shape[-1], num_units, num_outputs, nnx.Rngs(0)))
-    graph, state, rest = nnx.split(skeleton, nnx.Param, ...)
-    nnx.replace_by_pure_dict(state, params)
-    module = nnx.merge(graph, state, rest)
-    return module(carry, inputs)

@@ -287,8 +287,8 @@ def test_segments_add_up_to_the_whole_run(batch):
     protector, key = short("noisygd"), jax.random.key(5)
     setup = jax.tree.map(lambda leaf: leaf[3], ByMu("gdp").simulate(batch, MODEL, capped=True)[1])
     rows, best = jax.tree.map(lambda leaf: leaf[3], (batch.rows, batch.best_loss))
-    _, (run, _) = first_segment(protector, rows, best, setup, key, STEPS // 2)
-    _, (run, _) = next_segment(protector, run, rows, best, setup, key, STEPS // 2)
+    _, (run, _) = first_segment(protector, rows, best, setup, key, num_steps=STEPS // 2)
+    _, (run, _) = next_segment(protector, run, rows, best, setup, key, num_steps=STEPS // 2)
     of_whole_run, whole_spent = whole_run(protector, rows, best, setup, key)
     params = protector.finish(run.params, run.state, setup)
     np.testing.assert_allclose(
@@ -300,12 +300,25 @@ def test_segments_add_up_to_the_whole_run(batch):
 
 
 @pytest.mark.slow
+def test_segments_may_be_scored_on_rows_that_they_do_not_read(batch):
+    protector, key = short("noisygd"), jax.random.key(5)
+    setup = jax.tree.map(lambda leaf: leaf[7], ByMu("gdp").simulate(batch, MODEL, capped=True)[1])
+    rows, best = jax.tree.map(lambda leaf: leaf[7], (batch.rows, batch.best_loss))
+    others = rows.replace(y=1.0 - rows.y)
+    segment = jax.jit(functools.partial(first_segment, num_steps=STEPS))
+    own, (run, _) = segment(protector, rows, best, setup, key)
+    fresh, (same_run, _) = segment(protector, rows, best, setup, key, others)
+    chex.assert_trees_all_close(run, same_run, rtol=1e-6)
+    assert float(fresh) > float(own) + 0.05
+
+
+@pytest.mark.slow
 def test_segments_spend_an_even_share_each(batch):
     setup = jax.tree.map(lambda leaf: leaf[2], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
     rows, best = jax.tree.map(lambda leaf: leaf[2], (batch.rows, batch.best_loss))
     even, key = short("paper"), jax.random.key(0)  # its head starts at zero: the even schedule
-    _, (run, first) = first_segment(even, rows, best, setup, key, 2)
-    _, (_, second) = next_segment(even, run, rows, best, setup, key, 2)
+    _, (run, first) = first_segment(even, rows, best, setup, key, num_steps=2)
+    _, (_, second) = next_segment(even, run, rows, best, setup, key, num_steps=2)
     np.testing.assert_allclose([first, second], 1.0, rtol=1e-3)
 
 
