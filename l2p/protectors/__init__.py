@@ -38,6 +38,7 @@ from l2p.protectors.learned.recurrent import (
     RecurrentScheduler,
     RecurrentSteps,
 )
+from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.register import CLASSES, HAND_DESIGNED
 from l2p.protectors.stepwise.base_rate import BaseRate
 from l2p.protectors.stepwise.centering import Centering

@@ -367,7 +367,7 @@ CASES = {
     "shares, LSTM projector": Case(Stepwise(SHARES, LSTM, CONTROL.purchases), first=(MEAN,), accountant="zcdp"),
     "dpsgd": Case(Stepwise(EVEN, sgd(), sampler=Poisson(0.2)), accountant="rdp", slack=2e-3),
     "dpsgd, LSTM scheduler": Case(
-        Stepwise(spender(1.3), sgd(), sampler=Poisson(0.2)), accountant="ctcdp", exhausts=True
+        Stepwise(spender(1.6), sgd(), sampler=Poisson(0.2)), accountant="ctcdp", exhausts=True
     ),
     "control, fixed size": Case(
         CONTROL.replace(sampler=FixedSize(20, N)),

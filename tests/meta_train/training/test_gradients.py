@@ -16,11 +16,11 @@ from l2p.run.simulate import mean_loss
 from l2p.task.feature_map import FeatureMap
 from meta_train.config import Constrained, EveryModel, Perturbed, Plain, Search
 from meta_train.config.bands import BANDS
-from meta_train.config.parts import Scoring
+from meta_train.config.parts import USUAL, Scoring
 from meta_train.evaluation.budgets import ByMu, budgets_of_shapes
 from meta_train.evaluation.marks import Marks, marks_of
 from meta_train.evaluation.resolved import Resolved
-from meta_train.evaluation.scores import evaluate, score, whole_run
+from meta_train.evaluation.scores import Score, evaluate, score, whole_run
 from meta_train.tasks.family import TaskFamily
 from meta_train.training import clipping, gradients, search
 from meta_train.training.constraints import MULTIPLIER_EVERY, constrained_targets, penalty
@@ -199,11 +199,11 @@ def after_tug(learner, step: int = 0) -> gradients.GradientState:
     def tug(protector, side: jax.Array):
         (bias,) = protector.scheduler.network["head"]["bias"]
         step_size = protector.projector.log_step
-        return 1e6 * side * bias + step_size, (None, 2.0 * jnp.exp(-2.0 * bias))
+        return Score(1e6 * side * bias + step_size, jnp.zeros(())), (None, 2.0 * jnp.exp(-2.0 * bias))
 
     state, sides = gradients.init(short("paper")), jnp.resize(jnp.array([1.0, -1.0]), BANDS)
     step_of_tug = jax.jit(
-        lambda step: gradients._descend(state, step, learner, CONSTRAINED.outer, tug, (sides,), jnp.array(0))[0]
+        lambda step: gradients._descend(state, step, learner, CONSTRAINED.outer, USUAL, tug, (sides,), jnp.array(0))[0]
     )
     return step_of_tug(jnp.array(step))
 
