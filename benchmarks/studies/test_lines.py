@@ -15,7 +15,9 @@ from tests.meta_train.training.test_lines import CONFIG
 def test_a_training_of_lines_changes_every_curve_of_theirs_and_nothing_else():
     start = starting_point(CONFIG)
     resolved, state = resolve(CONFIG.tasks, CONFIG.simulated, start), gradients.init(start)
-    updated, metrics = gradients.compiled(CONFIG.tasks, resolved, CONFIG.learner, CONFIG.outer)(state, 0)
+    updated, metrics = gradients.compiled(CONFIG.tasks, resolved, CONFIG.learner, CONFIG.outer, CONFIG.scoring)(
+        state, 0
+    )
     assert float(metrics["finite"]) == 1.0
     before, after = state.protector, updated.protector
     for mask, first, second in zip(*map(jax.tree.leaves, (of_parts(before, LineStep), before, after)), strict=True):

@@ -31,12 +31,12 @@ STREAM = 77
 #: Model, family, features and rows. No trained table is among them, for these are drawn here.
 TABLES = {
     "logistic": ("logistic", Synthetic(STREAM), 6, 8000),
-    "logistic, rough": ("logistic", Synthetic(STREAM, rough=True), 12, 8000),
-    "svm, rough": ("svm", Synthetic(STREAM, rough=True), 6, 8000),
-    "hinge, rough": ("hinge", Synthetic(STREAM, rough=True), 6, 8000),
-    "numbers, rough": ("square", SyntheticNumbers(STREAM, rough=True), 12, 8000),
+    "logistic, rough": ("logistic", Synthetic(STREAM, style="rough"), 12, 8000),
+    "svm, rough": ("svm", Synthetic(STREAM, style="rough"), 6, 8000),
+    "hinge, rough": ("hinge", Synthetic(STREAM, style="rough"), 6, 8000),
+    "numbers, rough": ("square", SyntheticNumbers(STREAM, style="rough"), 12, 8000),
     "five classes": ("softmax:5", SyntheticClasses(STREAM, num_classes=5), 12, 12000),
-    "nine classes, rough": ("softmax:9", SyntheticClasses(STREAM, rough=True, num_classes=9), 24, 4000),
+    "nine classes, rough": ("softmax:9", SyntheticClasses(STREAM, style="rough", num_classes=9), 24, 4000),
 }
 
 

@@ -50,8 +50,13 @@ def test_both_ways_improve_a_badly_set_start(monkeypatch):
     # With only eight tasks and without gradients, the search ends at unclipped gradients and small steps.
     descent, searched = trials(config).values()
     ways = (
-        (0.3, descent, gradients.init(start), gradients.compiled(tasks, resolved, descent.learner, descent.outer)),
-        (0.02, searched, search.init(start), search.compiled(tasks, resolved, searched.outer)),
+        (
+            0.3,
+            descent,
+            gradients.init(start),
+            gradients.compiled(tasks, resolved, descent.learner, descent.outer, descent.scoring),
+        ),
+        (0.02, searched, search.init(start), search.compiled(tasks, resolved, searched.outer, searched.scoring)),
     )
     for gain, trial, state, update in ways:
         for step in range(trial.outer.steps):
