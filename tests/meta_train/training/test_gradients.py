@@ -309,7 +309,7 @@ def test_segments_may_be_scored_on_rows_that_they_do_not_read(batch):
     own, (run, _) = segment(protector, rows, best, setup, key)
     fresh, (same_run, _) = segment(protector, rows, best, setup, key, others)
     chex.assert_trees_all_close(run, same_run, rtol=1e-6)
-    assert float(fresh) > float(own) + 0.05
+    assert float(fresh.value) > float(own.value) + 0.05
 
 
 @pytest.mark.slow

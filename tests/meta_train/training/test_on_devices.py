@@ -41,7 +41,7 @@ from meta_train.training.untrained import BUILDERS
 small = {"tasks": 8, "rows": 64, "num_features": (3,), "source": "synthetic", "log_signal": (2.0, 7.0)}
 config, start = Plain.of("t", "noisygd", **small), BUILDERS["noisygd"](jax.random.key(0)).replace(num_steps=4)
 resolved = resolve(config.tasks, config.simulated, start)
-update = gradients.compiled(config.tasks, resolved, config.learner, config.outer)
+update = gradients.compiled(config.tasks, resolved, config.learner, config.outer, config.scoring)
 state = gradients.init(start)
 for step in range(2):
     state, metrics = update(state, step)
