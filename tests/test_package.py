@@ -71,3 +71,20 @@ def test_every_core_dependency_is_imported():
     for module in set(imported()):
         distributions |= {name.lower() for name in modules.get(module, [])}
     assert needed - distributions == set(exceptions)
+
+
+#: Modules of extras, which whole files are about: nobody imports these files without the extra.
+OF_EXTRAS = {"pyarrow": "spark", "pyspark": "spark", "py4j": "spark"}
+
+
+def test_nothing_but_core_dependencies_is_needed_to_import_a_module():
+    # A test's own environment has more, so that a missing one would be noticed by users alone.
+    modules = importlib.metadata.packages_distributions()
+    core = {re.split(r"[\[<>=! ]", line)[0] for line in PROJECT["project"]["dependencies"]}
+    for path in [*ROOT.glob("l2p/**/*.py"), *ROOT.glob("meta_train/**/*.py")]:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            for name in {each.split(".")[0] for each in names} - {"l2p", "meta_train", *sys.stdlib_module_names}:
+                is_extra = name in OF_EXTRAS and OF_EXTRAS[name] in path.parts
+                assert is_extra or core & set(modules.get(name, ())), f"{path.relative_to(ROOT)} imports {name}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import chex
+import jax
 import numpy as np
 
 from l2p.checkpoints import checkpoint
@@ -26,6 +26,12 @@ from meta_train.tasks import own_tables
 SHOWN_ROWS, SHOWN_DELTA, SHOWN_EPSILON = 10_000, 1e-6, 1.0
 
 
+def _are_equal(first: Protector, second: Protector) -> bool:
+    """True if two protectors have the same parts and numbers."""
+    (leaves, tree), (others, other_tree) = map(jax.tree.flatten, (first, second))
+    return tree == other_tree and all(map(np.array_equal, leaves, others))
+
+
 def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
     """Lines for people on the gain of a trained protector over its start, by its card; none if it states none."""
     trained = checkpoint.load(path)
@@ -33,13 +39,8 @@ def gained(path: Path, config: MetaConfig, start: Protector) -> list[str]:
     before = config.start.warm_start
     if gains is None or before is None:
         return []
-    try:
-        chex.assert_trees_all_equal(trained.protector, start)
-    except AssertionError:
-        is_start = False
-    else:
-        is_start = not isinstance(config, OwnConstants)  # which are judged by another protector than they begin with
-    if is_start:
+    # Constants alone are judged by another protector than they begin with.
+    if not isinstance(config, OwnConstants) and _are_equal(trained.protector, start):
         return [f"{before} was kept: no state of the training scored better on held-out tasks in any band."]
     control = control_of(trained.card)
     tables = [own_tables.find(source) for source in config.tasks.all_sources if is_own(source)]
