@@ -44,13 +44,13 @@ class Rows(struct.Struct):
         """The rows f32[..., n, d] as runs read them: invalid ones null and, where a run reads all of them at each step,
         feature by feature, unless a cache holds them. They are made once for all runs on this object, where its arrays
         cannot change."""
-        made = vars(self).setdefault("_made", {})
-        if full_passes not in made:
+        ready = vars(self).setdefault("_ready", {})
+        if full_passes not in ready:
             rows = _ready(self, full_passes and self.x.shape[-2] >= BLOCK)
             if not all(map(_is_constant, jax.tree.leaves((self, rows)))):
                 return rows
-            made[full_passes] = rows
-        return made[full_passes]
+            ready[full_passes] = rows
+        return ready[full_passes]
 
     def take(self, indices: jax.Array) -> "Rows":
         """The rows of these indices i32[m]."""

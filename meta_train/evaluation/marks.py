@@ -19,7 +19,7 @@ from meta_train.config.parts import EXCESS_FLOOR, USUAL, Scoring
 #: Draws of noise that the loss of a bought base rate is averaged over, from one key for all tasks.
 DRAWS, KEY = 8, 40_000
 #: Logit of a share of the budget that is all of it.
-ALL = 30.0
+WHOLE_BUDGET = 30.0
 #: Prior of the shares of classes, as of learned protectors before any training.
 SPREAD, WIDTH = 0.35, 1.0
 
@@ -75,7 +75,7 @@ def loss_of_bought_rates(model: Model, read: Rows, scored: Rows, setup: Setup) -
     where the model has none."""
     if model.num_rates == 0:
         return first_loss(model, scored)
-    purchase = BaseRate(jnp.full(1, ALL), jnp.log(jnp.float32(SPREAD)), log_width=jnp.log(jnp.float32(WIDTH)))
+    purchase = BaseRate(jnp.full(1, WHOLE_BUDGET), jnp.log(jnp.float32(SPREAD)), log_width=jnp.log(jnp.float32(WIDTH)))
     start = model.init(scored.x.shape[1])
 
     def draw(key: jax.Array) -> jax.Array:

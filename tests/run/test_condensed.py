@@ -25,9 +25,9 @@ def test_rows_are_read_less_often_where_their_sums_are_kept(monkeypatch):
     def num_reads():
         return reads_of(jax.make_jaxpr(jax.grad(end))(jnp.zeros(D + 1)).jaxpr)
 
-    kept = num_reads()
+    with_sums_kept = num_reads()
     monkeypatch.setattr(runs, "_is_condensed", lambda *inputs, **settings: False)
-    assert 4 <= kept < num_reads()
+    assert 4 <= with_sums_kept < num_reads()
 
 
 def reads_of(jaxpr):

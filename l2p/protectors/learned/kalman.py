@@ -202,8 +202,8 @@ class KalmanProjector(Projector):
         covariates, moved = covariates_of(setup, params.shape[0]), params - state.start
         of_feature = _moments(observation, params)[1]
         curvature, _ = self._curvature(observation.replace(clip_norm=None), params, state.start, covariates, setup)
-        kept = self.retreat(moved, state.variance, jnp.where(of_feature, curvature, 0.0), covariates)
-        return state.start + jnp.where(of_feature, kept, 1.0) * moved
+        share = self.retreat(moved, state.variance, jnp.where(of_feature, curvature, 0.0), covariates)
+        return state.start + jnp.where(of_feature, share, 1.0) * moved
 
     def _lengthened(
         self,

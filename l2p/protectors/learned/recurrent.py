@@ -1,6 +1,7 @@
 """The paper's pair of LSTMs as parts of the filter's frame: corrections with memory, and shares of what is left.
 
-Each starts as its control, the filter and the curves without networks, because its head starts at zero.
+Heads start at zero: an LSTM that corrects starts as its control, the filter or the curves without a network, and one
+whose output is the step starts without moving.
 """
 
 from typing import Annotated, Any, ClassVar, cast

@@ -48,5 +48,5 @@ class Retreat:
         parts, square = curvature * variance, curvature @ jnp.square(moved)
         noise = jnp.maximum(parts.sum(), square / MOST + 1e-9)
         errors = (square / noise - 1.0) * jax.lax.rsqrt(2.0 * jnp.square(parts / noise).sum() + 1.0 / MOST)
-        kept = jax.nn.sigmoid(between_knots(self.logit_kept, covariates))
-        return kept + (1.0 - kept) * jax.nn.sigmoid(SHARPNESS * (errors - between_knots(self.threshold, covariates)))
+        least = jax.nn.sigmoid(between_knots(self.logit_kept, covariates))
+        return least + (1.0 - least) * jax.nn.sigmoid(SHARPNESS * (errors - between_knots(self.threshold, covariates)))

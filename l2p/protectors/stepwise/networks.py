@@ -131,7 +131,7 @@ def _apply_cell(params: dict, carry: Any, inputs: jax.Array) -> tuple[Any, jax.A
     cells, hidden = carry
     kernel = jnp.concatenate([params["dense_i"]["kernel"], params["dense_h"]["kernel"]])
     gates = kernel.T @ jnp.concatenate([inputs, hidden]) + params["dense_h"]["bias"][:, None]
-    let_in, kept, proposed, shown = jnp.split(gates, 4)
-    cells = jax.nn.sigmoid(kept) * cells + jax.nn.sigmoid(let_in) * jnp.tanh(proposed)
-    hidden = jax.nn.sigmoid(shown) * jnp.tanh(cells)
+    input_gate, forget_gate, candidate, output_gate = jnp.split(gates, 4)
+    cells = jax.nn.sigmoid(forget_gate) * cells + jax.nn.sigmoid(input_gate) * jnp.tanh(candidate)
+    hidden = jax.nn.sigmoid(output_gate) * jnp.tanh(cells)
     return (cells, hidden), hidden

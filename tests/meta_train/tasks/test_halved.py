@@ -190,6 +190,6 @@ def test_tasks_scored_on_fresh_rows_may_have_fewer_rows_and_say_so():
 
 @pytest.mark.parametrize("fields", [{"least_rows": 0.0}, {"fresh_shares": None}, {"shape_rows": (64,)}])
 def test_rows_that_cannot_be_are_refused(fields):
-    given = {"least_rows": 0.5, "fresh_shares": (1.0, 0.0), **fields}
+    options = {"least_rows": 0.5, "fresh_shares": (1.0, 0.0), **fields}
     with pytest.raises(InputError, match=next(iter(fields)).replace("fresh_shares", "least_rows")):
-        ManySources(num_features=(3, 4), sources=("synthetic",) * 2, models=("logistic",) * 2, **given)
+        ManySources(num_features=(3, 4), sources=("synthetic",) * 2, models=("logistic",) * 2, **options)
