@@ -83,7 +83,7 @@ def cells(name: str, model: str, rivals: Sequence[str]) -> list[Cell]:
     controls = [at_budget(each, covariates_for(setup, table.train.x.shape[1])) for each, setup in ready]
     scores = scored(controls, setups, table)
     problems = [Problem(table.train, setup, gap) for setup in setups]
-    measured, found = [], list(controls)
+    measured, protectors = [], list(controls)
     for place, (budget, problem) in enumerate(zip(by_budget, problems, strict=True)):
         cell: Cell = {"data": name, "model": model, "kind": table.kind, "epsilon": budget.epsilon}
         cell |= {"rows": len(table.train.y), "features": table.train.x.shape[1]}
@@ -98,10 +98,10 @@ def cells(name: str, model: str, rivals: Sequence[str]) -> list[Cell]:
         cell["losses"] = {each: round(float(losses.mean()), 6) for each, losses in by_method.items()}
         cell["over"] = {each: compared(by_method["control"], losses) for each, losses in by_method.items()}
         if has_headroom(cell):
-            found[place] = search(controls[place], problem)
-            cell |= moves(controls[place], found[place], functools.partial(validation_losses, problem=problem))
+            protectors[place] = search(controls[place], problem)
+            cell |= moves(controls[place], protectors[place], functools.partial(validation_losses, problem=problem))
         measured.append(cell)
-    searched = scored(found, setups, table)
+    searched = scored(protectors, setups, table)
     floor = min((of_references["start"], of_references["constant"]), key=np.mean)
     for place, cell in enumerate(measured):
         cell["losses"]["searched"] = round(float(searched[:, place].mean()), 6)
