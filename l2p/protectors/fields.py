@@ -43,7 +43,7 @@ class Coefficients:
 
     def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
         del sizes
-        if value.ndim != 1 + len(self.tail) or value.shape[1:] != self.tail or not 0 < len(value) <= MAX_COEFFICIENTS:
+        if not value.ndim or value.shape[1:] != self.tail or not 0 < len(value) <= MAX_COEFFICIENTS:
             expected = ", ".join(["k", *map(str, self.tail)])
             return f"has shape {list(value.shape)} where [{expected}] belongs, k from 1 to {MAX_COEFFICIENTS}"
         numbers = np.abs(np.asarray(value, np.float64))
@@ -150,6 +150,8 @@ def misfit(value: Any, kind: Any, sizes: Sizes) -> str | None:
     >>> import jax.numpy as jnp
     >>> misfit(jnp.zeros((3, 2)), Polynomial, {})
     'has shape [3, 2] where [k] belongs, k from 1 to 32'
+    >>> misfit(jnp.zeros((3, 3)), Line, {}), misfit(jnp.zeros(()), Polynomial, {})[:12]
+    ('has shape [3, 3] where [k, 2] belongs, k from 1 to 32', 'has shape []')
     >>> misfit(-3, Count, {}), misfit(None, Polynomial | None, {})
     ('is -3 where 1 to 1048576 belongs', None)
     """
