@@ -20,8 +20,8 @@ def gradient(task_loss: Callable) -> Callable:
     """A function like `jax.grad(task_loss, has_aux=True)`, whose second argument is a key, with measured slopes.
 
     All such constants are moved at once, each to a random side (Spall 1992, simultaneous perturbation); a curve over
-    budgets moves as a whole. Its derivative is too large or too small, or of the wrong sign, but its parts are to one another
-    as knots count in that run, so it is scaled to the measured slope.
+    budgets moves as a whole. Its derivative is too large or too small, or of the wrong sign, but in it knots are to one
+    another as they count in that run, so it is scaled to the measured slope.
 
     Args:
       task_loss: (floats, *arguments) -> (f32[], auxiliary values), where floats are the floating-point leaves of a
