@@ -153,4 +153,4 @@ def limit_norm(contributions: jax.Array, bound: jax.Array) -> jax.Array:
     finite = jnp.isfinite(squares)
     # The floor keeps derivatives finite; lines that short are never scaled.
     factor = jnp.minimum(1.0, bound * jax.lax.rsqrt(jnp.where(finite, jnp.maximum(squares, 1e-24), 1.0)))
-    return jnp.where(finite, contributions, 0.0) * jnp.where(finite, factor, 0.0)
+    return jnp.where(finite, contributions, 0.0) * factor

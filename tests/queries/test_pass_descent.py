@@ -171,6 +171,17 @@ def test_rounding_is_counted_where_runs_are_long():
     assert float(long) > 2 * 1e-3 / 10**8
 
 
+def test_rounding_of_passes_with_snapshots_is_that_of_steps_three_times_as_long():
+    """A step adds its batch's gradient, its gradient at the snapshot, and the mean one there."""
+    plan = Passes(10**8, 0.25, 2, 10**8, step_size=1e-3)
+    descent, lipschitz = query(plan, start=(0.0, 0.0, 0.0), snapshots=True), Logistic().lipschitz
+    distance, grown = plan.snapshot_sensitivity()
+    reach = 3 * lipschitz * plan.step_sizes.sum()
+    drift = 2.0**-52 * (2 * 10**8 + 3 + 64) * grown * reach * (1 + plan.step_sizes.sum() * plan.beta + 4 * 2)
+    assert float(descent.bound) == pytest.approx(lipschitz * distance + drift, rel=1e-3)
+    assert drift > lipschitz * distance
+
+
 def test_pure_noise_covers_the_rounding_of_every_problem():
     """Each of K results is rounded to the grid, and for `gamma` the lengths of that add up."""
     classes, plan = 1000, Passes(10_000, 0.25, 1, 50)

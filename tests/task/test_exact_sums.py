@@ -166,6 +166,13 @@ def test_a_row_adds_the_same_at_any_place_and_within_its_bound(name):
     assert np.array_equal(full, total(query, (x[order], y[order], np.ones_like(mask))))
 
 
+def test_the_sum_of_a_user_s_query_is_that_of_its_limited_contributions():
+    query, arrays = QUERIES["custom"], table(200)
+    released, rows = summed(query, stacked(*arrays)), Rows(*map(jnp.asarray, arrays))
+    expected = rows.mask @ query.limit(query.contributions(rows))
+    np.testing.assert_allclose(units(released) * np.asarray(released.unit), expected, atol=200 * CLIP * 2.0**-20)
+
+
 def length_bound(query):
     """The maximum length of a row's contribution: for selections, every entry may reach the bound."""
     if isinstance(query, (NoisyMinimum, NoisyLineSearch)):
