@@ -15,7 +15,7 @@ from l2p.models import Model
 from l2p.oracle.setup import Setup
 from l2p.protectors.conditioning import Covariates, at
 from l2p.protectors.fields import KNOT_COLUMNS
-from l2p.protectors.learned.tunable import combine, partition, tunable
+from l2p.protectors.learned.tunable import by_difference, combine, constant_term, partition, tunable
 from l2p.protectors.stepwise.eigenbasis import Eigenbasis
 from l2p.run.run import run
 from l2p.run.simulate import mean_loss, simulate, split
@@ -96,7 +96,8 @@ def with_bases(protector: Any) -> list[Any]:
     basis = protector.purchase(Eigenbasis)
     options = [basis.replace(log_least_ratio=jnp.float32(NEVER))]
     for shift in SHIFTS:
-        options.append(basis.replace(log_least_ratio=jnp.float32(ALWAYS), logit_share=basis.logit_share + shift))
+        share = basis.logit_share + shift * constant_term(basis.logit_share)
+        options.append(basis.replace(log_least_ratio=jnp.float32(ALWAYS), logit_share=share))
     return [protector, *(protector.with_purchases(option) for option in options)]
 
 
@@ -130,12 +131,12 @@ def descend(
     norms = jax.vmap(optax.tree.norm)(slopes)
     factors = jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, TASK_GRADIENT_NORM / (norms + 1e-12)), 0.0) / len(keys)
 
-    def slope(of_draws: jax.Array, leaf: jax.Array, first: jax.Array, moves: bool) -> jax.Array:
+    def slope(of_draws: jax.Array, leaf: jax.Array, first: jax.Array, moves: bool, misleads: bool) -> jax.Array:
         mean = jnp.tensordot(factors, jnp.nan_to_num(of_draws), 1) + 2.0 * PULL * (leaf - first)
         # Slopes of curves over sizes stay: at one size they do what the first number does.
-        return jnp.where((jnp.arange(leaf.size) == 0).reshape(leaf.shape) & moves, mean, 0.0)
+        return jnp.where((jnp.arange(leaf.size) == 0).reshape(leaf.shape) & moves & (not misleads), mean, 0.0)
 
-    mean = jax.tree.map(slope, slopes, floats, partition(control)[0], tunable(floats))
+    mean = jax.tree.map(slope, slopes, floats, partition(control)[0], tunable(floats), by_difference(floats))
     change, adam = optax.scale_by_adam(b2=0.99).update(mean, adam)
     return combine(jax.tree.map(lambda leaf, step: leaf - rate * step, floats, change), others), adam
 

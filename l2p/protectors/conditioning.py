@@ -132,5 +132,7 @@ def between_knots(knots: jax.Array, covariates: Covariates) -> jax.Array:
 
 
 def at(constants: jax.Array, covariates: Covariates) -> jax.Array:
-    """A hyper-parameter f32[] of a run, from a polynomial f32[k] in log(mu N) or from knots f32[k, 5]."""
+    """A hyper-parameter f32[] of a run, from itself f32[], a polynomial f32[k] in log(mu N) or knots f32[k, 5]."""
+    if constants.ndim == 0:
+        return constants
     return between_knots(constants, covariates) if constants.ndim == 2 else value(constants, covariates.log_signal)

@@ -70,9 +70,11 @@ class Knots:
 
 @dataclasses.dataclass(frozen=True)
 class Either:
-    """Coefficients of a polynomial, or knots, told apart by their shape."""
+    """A number, coefficients of a polynomial, or knots, told apart by their shape."""
 
     def __call__(self, value: jax.Array, sizes: Sizes) -> str | None:
+        if value.ndim == 0:
+            return Numbers()(value, sizes)
         return (Knots() if value.ndim == 2 else Coefficients())(value, sizes)
 
 
@@ -111,7 +113,7 @@ Polynomial = Annotated[jax.Array, Coefficients()]
 #: Values at log(mu N) of each knot, and their changes with the numbers of features and of margins, with a hidden layer
 #: and with a wide table.
 Curve = Annotated[jax.Array, Knots()]
-#: A polynomial in log(mu N), or values at knots: what `conditioning.at` takes.
+#: A number, a polynomial in log(mu N), or values at knots: what `conditioning.at` takes.
 Share = Annotated[jax.Array, Either()]
 #: An intercept and a slope, each a polynomial.
 Line = Annotated[jax.Array, Coefficients((2,))]

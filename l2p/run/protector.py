@@ -45,6 +45,7 @@ class Protector(Struct, abc.ABC):
     sampler: Sampler = FullBatch()
     adaptive_noise: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
+    by_difference: ClassVar[tuple[str, ...]] = ()
     asks_once: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False
     reads_remaining_map: ClassVar[bool] = False

@@ -26,7 +26,7 @@ from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import Score, slope_above, whole_run
 from meta_train.tasks.family import TaskBatch
 from meta_train.tasks.sources import kind_of
-from meta_train.training import evolution
+from meta_train.training import differences, evolution
 from meta_train.training.clipping import TASK_GRADIENT_NORM, gradients_apart, mean_clipped, norms_of
 from meta_train.training.constraints import Constraint, bands_of, penalty, update_every
 from meta_train.training.damping import damped
@@ -245,7 +245,10 @@ def _descend(
         gradient = gradients_apart(task_parts, is_turn("scheduler", step, learner.alternate))
     elif learner.perturbs:
         gradient = functools.partial(evolution.gradient, task_loss)
-        every = (jax.random.split(jax.random.fold_in(jax.random.key(outer.seed), step), num_tasks), *every)
+        every = (_keys_of_moves(step, segment, outer.seed, num_tasks), *every)
+    elif differences.has_any(floats):
+        gradient = differences.gradient(task_loss)
+        every = (_keys_of_moves(step, segment, outer.seed, num_tasks), *every)
     else:
         gradient = jax.grad(task_loss, has_aux=True)
     grads, (scores, spent, runs) = of_tasks(gradient, floats, every)
@@ -276,6 +279,11 @@ def _descend(
         "constraint_abs": jnp.mean(jnp.abs(h)),
     }
     return state, runs, metrics
+
+
+def _keys_of_moves(step: jax.Array, segment: jax.Array, seed: int, num_tasks: int) -> jax.Array:
+    """A key for each task of a segment of an outer step, for the moves of its constants."""
+    return jax.random.split(jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), step), segment), num_tasks)
 
 
 def _longest(above: jax.Array, scoring: Scoring) -> jax.Array | float:

@@ -1,5 +1,6 @@
 """Protectors before any training, by name."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -201,9 +202,17 @@ def control_line(key: jax.Array) -> Stepwise:
 
 
 def control_retreat(key: jax.Array) -> Stepwise:
-    """`control_line` that takes back at the end what does not stand out from noise."""
+    """`control_line` that takes back at the end what does not stand out from noise; how uneven classes are expected to
+    be, and the eigenbasis's share of the budget, are curves."""
     plain = control_line(key)
     retreat = Retreat(logit_kept=_curve(2.0, 2.0), threshold=_curve(1.0, 1.0))
+    spread = math.log(0.35)
+    rates, basis = plain.purchase(BaseRate), plain.purchase(Eigenbasis)
+    assert rates is not None
+    assert basis is not None
+    plain = plain.with_purchases(
+        rates.replace(log_spread=_curve(spread, spread)), basis.replace(logit_share=_curve(-4.0, -2.0))
+    )
     return plain.replace(projector=plain.projector.replace(retreat=retreat))
 
 

@@ -41,7 +41,7 @@ def test_the_scale_of_the_start_is_what_measurements_show_as_far_as_noise_allows
     """Distances of w* with `scale` times the expected variance, in 400 coordinates, measured 10 times."""
     random = np.random.default_rng(0)
     prior = np.linspace(0.5, 2.0, 400).astype(np.float32)
-    measured = Measured(jnp.zeros((20, 400)), jnp.zeros((20, 400)))
+    measured = Measured.none(jnp.zeros((20, 400)))
     truth = np.sqrt(scale * prior) * random.normal(size=(20, 400))
     for _ in range(10):
         measured = measured.after(truth + noise_std * random.normal(size=(20, 400)), jnp.full((20, 400), noise_std**2))
@@ -59,7 +59,7 @@ def test_the_scale_of_the_start_is_what_measurements_show_as_far_as_noise_allows
 def test_coordinates_that_do_not_count_do_not_change_the_scale():
     counts, scales = jnp.array([True, True, True, False]), []
     for last in (0.0, 1e3):
-        measured = Measured(jnp.zeros(4), jnp.zeros(4)).after(jnp.array([1.0, 1.0, 1.0, last]), jnp.full(4, 1e-6))
+        measured = Measured.none(jnp.zeros(4)).after(jnp.array([1.0, 1.0, 1.0, last]), jnp.full(4, 1e-6))
         scales.append(float(measured.log_scale(jnp.ones(4), jnp.zeros(4), counts, jnp.float32(2.0))))
     assert scales[0] == scales[1]
     assert abs(scales[0]) < 0.7
@@ -69,7 +69,7 @@ def test_what_drawing_rows_does_to_their_minimum_is_not_taken_for_distance():
     """Minima of few rows that are 3 times as far from the start, in squares, as that of all rows is."""
     random = np.random.default_rng(0)
     distances = random.normal(size=4000) * 3.0**0.5
-    measured = Measured(jnp.zeros(4000), jnp.zeros(4000)).after(jnp.asarray(distances), jnp.full(4000, 1e-6))
+    measured = Measured.none(jnp.zeros(4000)).after(jnp.asarray(distances), jnp.full(4000, 1e-6))
     of_all, of_these = (
         float(measured.log_scale(jnp.ones(4000), jnp.full(4000, sampling), jnp.ones(4000, bool), jnp.float32(2.0)))
         for sampling in (2.0, 0.0)

@@ -27,29 +27,50 @@ class Measured:
     A noised gradient g at w measures the minimum as w - g / h, with the variance noise^2 / h^2.
 
     Attributes:
-      total: measured distances from the start, each over its variance.
-      precision: the sum of one over these variances.
+      total: measured distances from the start, each over its variance; early ones count less.
+      weight: the sum of one over these variances, with the same weights.
+      square: the sum of one over these variances, with the squares of these weights: the variance of `total`'s noise.
     """
 
     total: jax.Array
-    precision: jax.Array
+    weight: jax.Array
+    square: jax.Array
+
+    @classmethod
+    def none(cls, like: jax.Array) -> "Measured":
+        """No measurement yet, of params f32[p]."""
+        return cls(*[jnp.zeros_like(like)] * 3)
 
     def after(self, distance: jax.Array, variance: jax.Array) -> "Measured":
         """These measurements and another distance f32[p] with its variance f32[p]."""
-        return Measured(REMEMBERED * self.total + distance / variance, REMEMBERED * self.precision + 1.0 / variance)
+        return Measured(
+            REMEMBERED * self.total + distance / variance,
+            REMEMBERED * self.weight + 1.0 / variance,
+            REMEMBERED**2 * self.square + 1.0 / variance,
+        )
+
+    @property
+    def distance(self) -> jax.Array:
+        """f32[p], the mean of the measured distances from the start."""
+        return self.total / self.weight
+
+    @property
+    def variance(self) -> jax.Array:
+        """f32[p], of that mean's noise."""
+        return self.square / self.weight / self.weight  # the square of a weight may overflow
 
     def log_scale(self, prior: jax.Array, sampling: jax.Array, counts: jax.Array, width: jax.Array) -> jax.Array:
         """log f32[] of the factor on the variance `prior` f32[p] that the distances show, over `counts` bool[p].
 
-        Squared distances are on average scale * prior + sampling + 1 / precision, where `sampling` f32[p] is the
-        variance of the minimum among draws of rows. Each is weighted by its precision if the scale is 1; `width` f32[]
+        Squared distances are on average scale * prior + sampling + their noise, where `sampling` f32[p] is the variance
+        of the minimum among draws of rows. Each is weighted by its precision if the scale is 1; `width` f32[]
         is the deviation of log(scale) among tables.
         """
-        ratio = jnp.minimum((1.0 / self.precision + sampling) / prior, NOISIEST)
+        ratio = jnp.minimum((self.variance + sampling) / prior, NOISIEST)
         weight = jnp.where(counts, jnp.square(1.0 / (1.0 + ratio)), 0.0)
         total = weight.sum() + 1e-18  # far below the weight of one coordinate, for a table without features
         weight = weight / total
-        signal = (weight * (jnp.square(self.total / self.precision) / prior - ratio)).sum()
+        signal = (weight * (jnp.square(self.distance) / prior - ratio)).sum()
         return empirical_bayes.log_scale(signal, (weight * ratio).sum(), total, width)
 
 

@@ -122,7 +122,7 @@ class KalmanProjector(Projector):
             start=params,
             remaining=jnp.ones_like(params),
             variance=zeros,
-            measured=Measured(zeros, zeros),
+            measured=Measured.none(params),
             update=zeros,
             change=zeros,
             average=zeros,
@@ -267,9 +267,9 @@ class KalmanProjector(Projector):
         recent = state.average / jnp.sqrt(state.noise + 1e-20)
         # 1 if the filter is right about curvature, distance and noise; 0 on this scale.
         surprise = state.surprise / state.weight
-        distance = measured.total * jax.lax.rsqrt(measured.precision)
+        distance = measured.total * jax.lax.rsqrt(measured.square)
         # Expected size of the distance, from 0 where noise hides the minimum.
-        visible = jnp.log1p(jnp.minimum(measured.precision * aim.prior, NOISIEST)) / 4.0
+        visible = jnp.log1p(jnp.minimum(aim.prior / measured.variance, NOISIEST)) / 4.0
         signal = jnp.square(aim.curvature) * (jnp.square(state.remaining) * aim.prior + state.variance)
         signal = signal / (signal + jnp.square(observation.noise_std) + 1e-20)
         strength = jnp.zeros_like(signal) if observation.strength is None else observation.strength / 4.0

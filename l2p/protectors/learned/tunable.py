@@ -31,6 +31,21 @@ def tunable(protector: Any) -> Any:
     return jax.tree_util.tree_map_with_path(is_tunable, protector)
 
 
+def by_difference(protector: Any) -> Any:
+    """The same with True if a leaf may be tuned, but not by its derivative: a field in its class's `by_difference`.
+
+    >>> from l2p.protectors import RowLength
+    >>> by_difference(RowLength(jnp.zeros((1, 5)), jnp.ones(()))).logit_share
+    False
+    """
+
+    def is_marked(path: tuple, leaf: jax.Array) -> bool:
+        owner, name = _fields(protector, path)[-1]
+        return _is_float(leaf) and name in getattr(type(owner), "by_difference", ())
+
+    return jax.tree_util.tree_map_with_path(is_marked, protector)
+
+
 def of_wide_tables(protector: Any) -> Any:
     """The pytree of a protector or a part of one with 1 at each number that only runs on wide tables read, and 0 at
     all others.
@@ -48,6 +63,17 @@ def of_wide_tables(protector: Any) -> Any:
         return zeros.at[:, -1].set(1.0) if has_knots(leaf, kinds(type(owner))[name]) else zeros
 
     return jax.tree_util.tree_map_with_path(mask, protector)
+
+
+def constant_term(leaf: jax.Array) -> jax.Array:
+    """1 at the numbers of a constant, of a polynomial's coefficients f32[k] or of knots f32[k, 5] whose common change
+    is that of the value at every budget, and 0 at the others.
+
+    >>> constant_term(jnp.zeros(3)).tolist(), constant_term(jnp.zeros((2, 5)))[1].tolist()
+    ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0])
+    """
+    zeros = jnp.zeros_like(leaf)
+    return zeros + 1.0 if leaf.ndim == 0 else zeros.at[0].set(1.0) if leaf.ndim == 1 else zeros.at[:, 0].set(1.0)
 
 
 def of_parts(protector: Any, kind: type) -> Any:

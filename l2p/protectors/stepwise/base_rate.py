@@ -31,8 +31,8 @@ class BaseRate(Purchase):
     Attributes:
       logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N); or
         f32[k, 5], knots of a curve.
-      log_spread: f32[], log of how much classes' shares differ, times the square root of their number; they are shrunk
-        towards one another as far as noise is larger.
+      log_spread: f32[] or f32[k, 5], knots of a curve: log of how much classes' shares differ, times the square root of
+        their number; they are shrunk towards one another as far as noise is larger.
       log_width: f32[], log of the standard deviation, among tables, of the logarithm of what scales the square of that
         spread: how uneven classes are differs much, and is estimated from the counts. None for the same spread always.
       logit_again: f32[k, 5], knots of the logit of a second purchase's share of the remaining budget, where the error
@@ -42,7 +42,7 @@ class BaseRate(Purchase):
     """
 
     logit_share: Share
-    log_spread: Scalar
+    log_spread: Share
     log_width: Scalar | None = None
     logit_again: Curve | None = None
     urgency: Curve | None = None
@@ -78,7 +78,7 @@ class BaseRate(Purchase):
         """`_rates` of one purchase, or of two taken together."""
         setup = oracle.setup
         noised, noise = self._noised_shares(oracle, jax.nn.sigmoid(at(self.logit_share, covariates)))
-        rates, variance = self._rates(noised, jnp.sqrt(noise), setup.num_rows)
+        rates, variance = self._rates(noised, jnp.sqrt(noise), covariates, setup.num_rows)
         if self.logit_again is not None and self.urgency is not None:
             share = at(self.logit_again, covariates) + at(self.urgency, covariates) * jnp.log(
                 0.5 * (variance / rates).sum()
@@ -86,7 +86,7 @@ class BaseRate(Purchase):
             second, second_noise = self._noised_shares(oracle, jax.nn.sigmoid(share))
             noised = (noised * second_noise + second * noise) / (noise + second_noise)
             noise = noise * second_noise / (noise + second_noise)
-            rates, variance = self._rates(noised, jnp.sqrt(noise), setup.num_rows)
+            rates, variance = self._rates(noised, jnp.sqrt(noise), covariates, setup.num_rows)
         return rates, variance
 
     @staticmethod
@@ -105,13 +105,15 @@ class BaseRate(Purchase):
         query = TargetSum(setup.model.num_rates, noise_for_share(oracle, share))
         return oracle.ask(query) / setup.num_rows, jnp.square(query.noise_std(setup.adjacency) / setup.num_rows)
 
-    def _rates(self, noised: jax.Array, noise_std: jax.Array, num_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _rates(
+        self, noised: jax.Array, noise_std: jax.Array, covariates: Covariates, num_rows: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         """Shares f32[K] of the classes, from noised ones; two for a number in [0, 1], that of 1 last. And the variance
         f32[] of their error."""
         if len(noised) == 1:
             noised = 0.5 + jnp.concatenate([-noised, noised])
         even = 1.0 / len(noised)
-        variance, noise = jnp.exp(2.0 * self.log_spread) * even, jnp.square(noise_std)
+        variance, noise = jnp.exp(2.0 * at(self.log_spread, covariates)) * even, jnp.square(noise_std)
         if self.log_width is not None:
             # Shares sum to one, so that one of them is no independent value.
             count, width = len(noised) - 1, jnp.exp(self.log_width)

@@ -32,9 +32,9 @@ class Eigenbasis(Purchase):
     clipping norms and step sizes mean the same as in a run without it.
 
     Eigenvectors and eigenvalues are not differentiated, because the derivative of an eigenvector explodes where
-    eigenvalues meet. A meta-gradient of the share would only see what the query costs, so the share is not tuned by
-    gradients; choose it by search. What shaped the rows before (the private mean, their length) is tuned by its effect
-    on rows, noise and budget, and not by how it changes the basis.
+    eigenvalues meet. The derivative of the share would only see what the query costs, so that it and the smallest ratio
+    are tuned by differences between runs. What shaped the rows before (the private mean, their length) is tuned by its
+    effect on rows, noise and budget, and not by how it changes the basis.
 
     A covariance has d times as many entries as a mean. Below some budget per dimension noise dominates it, and its cost
     is missing elsewhere; there the query gets only `MIN_SHARE`, and rows are not changed. Above `MAX_FEATURES` the
@@ -54,8 +54,9 @@ class Eigenbasis(Purchase):
     log_ridge: Polynomial
     row_norm: Positive
     log_least_ratio: Scalar | None = None
-    #: The share is not tuned by gradients, see above; the others are public choices.
-    fixed: ClassVar[tuple[str, ...]] = ("logit_share", "row_norm", "log_least_ratio")
+    #: A public choice.
+    fixed: ClassVar[tuple[str, ...]] = ("row_norm",)
+    by_difference: ClassVar[tuple[str, ...]] = ("logit_share", "log_least_ratio")
     kind: ClassVar[str] = "eigenbasis"
     stage: ClassVar[Stage] = Stage.BASIS
 
