@@ -173,11 +173,11 @@ some of them. What does not change is computed once in a run, and what a table n
   what privacy adds (norms, clipping, noise) is the small rest. One pass over blocks that stay in a core's cache would
   read the table once and not twice, but XLA makes products with one vector part of loops that stride through a block,
   which takes several times as long.
-- Poisson batches: most of a step is the solve for the noise multiplier of the step's share, 28 prices of a sampled
-  query one after another. It waits for what earlier steps were charged, to the bit, so it cannot be taken out of the
-  loop; other libraries are given theirs. With multipliers from a table, as in meta-training, a step takes about as long
-  as a plain one, which fetches as many rows; to be as many times faster than other libraries as asked, it would have to
-  be several times faster than that.
+- Poisson batches: a third of a step is the solve for the noise multiplier of the step's share, 4 to 20 prices of a
+  sampled query one after another, most where prices bend. It waits for what earlier steps were charged, to the bit, so
+  it cannot be taken out of the loop; other libraries are given theirs. With multipliers from a table, as in
+  meta-training, a step takes about as long as a plain one, which fetches as many rows; to be as many times faster than
+  other libraries as asked, it would have to be several times faster than that.
 - Releases: a sum is of whole numbers in float64, so that it is exact in any order. That is twice the bytes, and XLA's
   product of a vector with rows of float64 is slow; tables turned, padded or cut otherwise were no faster. A simulation
   on the same rows has become faster than it was, a release has not.

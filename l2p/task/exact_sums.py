@@ -177,7 +177,11 @@ class QuantizedRows(struct.Struct):
     def lengths(self, constant: float = 0.0) -> jax.Array:
         """f64[n], L2 norms of the rows, extended by one column of this constant."""
         shift = self.shift
-        squares = self.block.squares - 2.0 * (self.steps @ shift) + shift @ shift
+        # Rows that are not shifted take no pass over the table: the product would be 0, and is exact.
+        products = jax.lax.cond(
+            jnp.any(shift != 0), jnp.matmul, lambda steps, _: jnp.zeros(steps.shape[0]), self.steps, shift
+        )
+        squares = self.block.squares - 2.0 * products + shift @ shift
         return jnp.sqrt(squares * jnp.square(self.unit) + constant**2)
 
     def weighted_sum(self, coefficients: Quantized) -> Quantized:

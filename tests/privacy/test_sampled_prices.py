@@ -223,6 +223,37 @@ def test_noise_multiplier_inverts_the_sampled_price(combination):
                 assert np.all(back[gentle] >= wanted[gentle] * (1 - 3e-4))
 
 
+@pytest.mark.parametrize(
+    ("name", "rate", "adjacency", "mechanism"),
+    [
+        ("rdp", 1e-3, ZERO_OUT, "gaussian"),
+        ("ctcdp", 0.4, REPLACE_ONE, "gaussian"),
+        ("rdp", 0.03, ZERO_OUT, "laplace"),
+    ],
+)
+def test_noise_is_enough_and_no_more_at_every_order_and_cost(name, rate, adjacency, mechanism):
+    """Where prices bend, too, and where they jump to those of full batches: one price list of each order."""
+    filters = [Filter(name, Budget(epsilon, 1e-7, adjacency), Poisson(rate)) for epsilon in (0.02, 0.1, 0.5, 2.0, 20.0)]
+    price_lists = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(filter.price_list() for filter in filters))
+
+    @jax.jit
+    def noise_and_prices(price_lists):
+        costs = jnp.outer(price_lists.budget, jnp.geomspace(1e-7, 4, 60))
+
+        def at(price_list, cost):
+            noise = price_list.noise_multiplier(cost, mechanism, sampled=True)
+            price = jax.vmap(lambda noise: price_list.price(Event(mechanism, noise), sampled=True))
+            return noise, price(noise * jnp.array([1.0, 1 - 1.5e-4]))
+
+        return costs, *jax.vmap(jax.vmap(at, (None, 0)))(price_lists, costs)
+
+    costs, noise, prices = map(np.asarray, noise_and_prices(price_lists))
+    assert np.all(prices[..., 0] <= costs)
+    assert np.all(prices[..., 1] > costs)
+    for row, filter in enumerate(filters):
+        assert np.all(filter.prices(mechanism, noise[row].astype(float), True) <= costs[row])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", [ZERO_OUT, REPLACE_ONE])
 def test_an_order_planned_for_the_steps_needs_no_more_noise(adjacency):

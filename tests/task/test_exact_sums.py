@@ -36,7 +36,7 @@ from l2p.queries import (
 from l2p.run.protector import Protector
 from l2p.task import exact_sums
 from l2p.task.exact_sums import BLOCK, MARGIN, quantize
-from l2p.task.feature_map import Basis
+from l2p.task.feature_map import Basis, FeatureMap
 from l2p.task.rows import Rows
 from tests.task.rows_and_queries import (
     CLIP,
@@ -194,6 +194,17 @@ def test_params_of_any_scale_that_cancel_on_a_row_change_nothing(make, scale, eq
         assert np.array_equal(total(query, rows), without + parts[1])
         if equal:
             assert np.array_equal(total(query, rows), count * parts[0])
+
+
+def test_lengths_are_those_of_whole_numbers_whether_rows_are_shifted_or_not():
+    with jax.enable_x64(True):
+        rows = quantize(*map(jnp.asarray, table(300, 5, equal=False, seed=2)))
+        block = rows.replace(block=jax.tree.map(lambda leaf: leaf[0], rows.block))
+        lengths = jax.jit(lambda center: block.map(FeatureMap(center, jnp.float32(1.0))).lengths())
+        for center in np.zeros(5, np.float32), np.linspace(0, 0.75, 5, dtype=np.float32):
+            steps = np.asarray(block.block.steps).astype(int) - np.rint(center * 2.0**21).astype(int)
+            squares = np.array([sum(int(step) ** 2 for step in row) for row in steps], float)
+            np.testing.assert_array_equal(lengths(center), np.sqrt(squares * 2.0**-42))
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import numpy as np
 from l2p.base import struct
 from l2p.base.compiled import as_one
 from l2p.base.errors import InputError
+from l2p.base.root import falls_to_zero
 from l2p.privacy.cost.renyi import Neighbours
 from l2p.privacy.cost.sampling import FullBatch, Sampler
 from l2p.privacy.events import Event
@@ -114,24 +115,23 @@ class PriceList:
     # Compiled by itself: a run over rows that stream asks outside `jit`, where every call would be traced anew.
     @functools.partial(jax.jit, static_argnames="mechanism")
     def _inverse(self, cost: jax.Array, mechanism: str) -> jax.Array:
-        """Bisection over all multipliers, differentiated by the implicit function theorem."""
+        """Search over all multipliers, differentiated by the implicit function theorem."""
 
         def excess(log2_noise: jax.Array) -> jax.Array:
             price = self.price(Event(mechanism, jnp.exp2(log2_noise)), sampled=True)
             # Infinite prices (a precondition fails) exceed any cost.
             return jnp.log(jnp.minimum(price, 1e30)) - jnp.log(cost)
 
-        def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            low, high = ends
-            middle = (low + high) / 2
-            too_dear = excess(middle) > 0
-            return jnp.where(too_dear, middle, low), jnp.where(too_dear, high, middle)
+        def solve(_: object, guess: jax.Array) -> jax.Array:
+            # Prices fall at least like the square of the noise.
+            return falls_to_zero(excess, math.log2(_MIN_NOISE), math.log2(_MAX_NOISE), guess, -2 * math.log(2))
 
-        def solve(_: object, highest: jax.Array) -> jax.Array:
-            return jax.lax.fori_loop(0, 28, halve, (jnp.full_like(highest, math.log2(_MIN_NOISE)), highest))[1]
-
-        highest = jnp.full_like(cost, math.log2(_MAX_NOISE))
-        root = jax.lax.custom_root(excess, highest, solve, lambda g, y: y / g(jnp.ones_like(y)))
+        # Where noise is large, sampling divides that of a full batch by its rate; where it is small, sampling saves
+        # order / (order - 1) ln(1 / rate) of a divergence, here in the unit of prices. Between them both count.
+        coefficient, rate = coefficient_of(self.name, self.coefficients, mechanism), self.sampler.rate()
+        saved = 2 * coefficient * math.log(1 / rate) / (self.order - 1)
+        guess = jnp.log2(coefficient * (rate**2 / cost + 1 / (cost + saved))) / 2
+        root = jax.lax.custom_root(excess, guess, solve, lambda g, y: y / g(jnp.ones_like(y)))
         return jnp.exp2(root) * SAMPLED_UP
 
     @property
