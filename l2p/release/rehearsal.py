@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 
+from l2p.base.errors import InputError
 from l2p.base.kept_programs import kept_programs
 from l2p.checkpoints.named import NamedProtector
 from l2p.checkpoints.set_up import Kind, granted_queries, kinds_asked, set_up
 from l2p.models import Model, find_model
+from l2p.models.custom import CustomLoss
 from l2p.oracle.setup import Setup
 from l2p.privacy.cap.envelope import EnvelopeFilter
 from l2p.privacy.cap.filter import Filter
@@ -57,8 +59,19 @@ class Rehearsal:
     remark: str | None = None
 
 
+def model_of(card: Card) -> Model | None:
+    """The model that a card names; one of its sizes for a user's loss, and None for a user's model that is not here."""
+    plain, _, size = card.model.partition(":")
+    if plain == CustomLoss.name and size.isdecimal() and max(int(size), card.num_features) <= MAX_NUMBERS:
+        return CustomLoss.stand_in(int(size), card.num_features)
+    try:
+        return find_model(card.model)
+    except InputError:
+        return None
+
+
 @kept_programs()
-def rehearse(card: Card, named: NamedProtector) -> Rehearsal:
+def rehearse(card: Card, named: NamedProtector, model: Model) -> Rehearsal:
     """The card's queries beside the protector's, with their noise, if that is the same on every table.
 
     A card does not say what kind of target a model learned that can learn several; it has to agree with one.
@@ -66,7 +79,6 @@ def rehearse(card: Card, named: NamedProtector) -> Rehearsal:
     Raises:
       InputError: the protector cannot be set up as the card says.
     """
-    model = find_model(card.model)
     rehearsals = []
     for kind in model.kinds:
         rehearsals.append(_rehearsed_as(card, named, model, kind))
