@@ -241,7 +241,7 @@ class Model(abc.ABC):
         y: Float[Array, " rows"],
     ) -> Float[Array, "sizes rows"]:
         """Losses of params - size * direction."""
-        return self.losses(params - sizes[:, None] * direction, x, y)
+        return self.losses(params[None, :] - sizes[:, None] * direction[None, :], x, y)
 
     def gradients(
         self, params: Float[Array, " params"], x: Float[Array, "rows features"], y: Float[Array, " rows"]

@@ -13,6 +13,7 @@ import numpy as np
 from l2p.base.errors import InputError
 from l2p.base.layout import Layout
 from l2p.models.base import GRADIENT_FLOATS, Factor, Model, scaled_sum
+from l2p.privacy.card.custom import CUSTOM
 from l2p.task.exact_sums import QuantizedRows
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows, in_blocks
@@ -86,8 +87,8 @@ class CustomLoss(Model):
     parameters: Parameters
     rows: Layout
     predictor: Callable[[Any, Any], Any] | None = None
-    name: ClassVar[str] = "custom"
-    kinds: ClassVar[tuple[str, ...]] = ("custom",)
+    name: ClassVar[str] = CUSTOM
+    kinds: ClassVar[tuple[str, ...]] = (CUSTOM,)
     convex: ClassVar[bool] = False
     has_intercept: ClassVar[bool] = False
     reads_features: ClassVar[bool] = False

@@ -64,8 +64,8 @@ def _row_layout(data: Any) -> Layout:
     """How a row lies in a line. Messages tell no number of rows, which may be private."""
     if isinstance(data, (Rows, RowSource, Task, str)) or callable(data):
         raise InputError(
-            f"the data of a loss of your own came as {type(data).__name__}, which has no rows that it could be given; pass "
-            'a pytree of arrays whose first axis is rows, such as {"x": images, "y": labels}.'
+            f"the data of a loss of your own came as {type(data).__name__}, of which it could be given no row; pass a "
+            'pytree of arrays whose first axis is rows, such as {"x": images, "y": labels}.'
         )
     leaves, names = jax.tree.leaves(data), path_names(data)
     for name, leaf in zip(names, leaves, strict=True):
