@@ -6,8 +6,9 @@ from l2p.models import NAMES, Model, plain_name
 UNIVERSAL = "universal"
 #: Nothing learned ships for these.
 _OTHERS = {"quadratic": "noisygd"}
-#: Trains models that users bring along: ten passes over the rows in steps that fit into memory.
-OF_USERS = "dpsgd"
+#: Trains models that users bring along, of which nothing was learned. Full batches bear its step size at small budgets,
+#: where the batches of `dpsgd` do not.
+OF_USERS = "noisygd"
 
 
 def default_protector(model: str) -> str:

@@ -1,6 +1,7 @@
 """A loss of one's own, from a pytree of rows to a card: the same flow as for tables."""
 
 import dataclasses
+from typing import ClassVar
 
 import chex
 import jax
@@ -9,13 +10,17 @@ import numpy as np
 import pytest
 
 import l2p
+from l2p.base.errors import InputError
+from l2p.checkpoints.defaults import default_for
 from l2p.models import Logistic
 from l2p.oracle.sums import add_quantized, exact_sum
 from l2p.privacy.cost.sampling import Poisson
+from l2p.privacy.independent import compose
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.privacy.ledger.reservation import limit_of
 from l2p.queries import ClippedGradient
 from l2p.release.custom import custom
 from l2p.release.verification import verify
-from l2p.run import run
 from l2p.task.exact_sums import ExactSum, as_they_are
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
@@ -65,9 +70,9 @@ def test_a_release_adds_up_what_the_named_model_adds_up():
     plain = jax.tree.map(jnp.asarray, ROWS)
     with jax.enable_x64(True):
         steps = released_sum(asked, rows)
-        by_name = jax.jit(exact_sum)(named, plain)
-        np.testing.assert_allclose(steps * 0.3 * 2.0**-20, by_name.value, atol=NUM_ROWS * 2.0**-20)
-    np.testing.assert_allclose(asked.add(asked.empty(), rows), by_name.value, rtol=1e-4)
+        by_name = np.asarray(jax.jit(exact_sum)(named, plain).value)
+        np.testing.assert_allclose(steps * 0.3 * 2.0**-20, by_name, atol=NUM_ROWS * 2.0**-20)
+    np.testing.assert_allclose(asked.add(asked.empty(), rows), by_name, rtol=1e-4)
 
 
 def test_a_row_adds_the_same_to_the_last_bit_whatever_stands_beside_it():
@@ -120,16 +125,92 @@ def test_networks_of_any_library_come_back_as_they_were_given(library):
     assert result.predict(DATA["x"][:7]).shape == (7,)
 
 
-def test_a_release_has_a_card_that_is_verified_and_priced_again_and_a_ledger(tmp_path):
-    l2p_ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET)
-    result = train(shortened("noisygd"), ledger=l2p_ledger, budget=l2p.Budget(1.0, 1e-5))
+def test_a_release_has_an_entry_in_the_ledger_and_a_card_that_is_verified_and_priced_again(tmp_path):
+    budget, limit = l2p.Budget(1.0, 1e-5), l2p.Budget(3.0, 1e-5)
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", limit, "gdp", limit_of("gdp", limit))
+    result = train("noisygd", ledger=ledger, budget=budget, predict=above)
     card = result.card
     assert card.private_release
     assert card.model == "custom:4"
     assert card.float_mode.startswith("exact: ")
-    assert card.filter().certify(card.answered(), card.adaptive_noise) == card.epsilon_certified <= 1.0
-    assert card.composition["spent_before"] == 0 < card.composition["counted"]
+    (entry,) = ledger.entries()
+    assert (entry.state, entry.counted.amount) == ("settled", card.composition["counted"])
+    findings = verify(card)
+    assert (findings.known_by, findings.problems, findings.remarks) == ("name", [], [])
+    assert findings.compared
+    assert findings.rehearsed
+    edited = dataclasses.replace(card, max_steps=60, steps=60)
+    assert verify(edited).problems
+    composed = compose(card.filter(), card.answered(), card.adaptive_noise)
+    assert composed.epsilon == pytest.approx(card.epsilon_certified, rel=1e-3)
+
     result.save(tmp_path / "run")
-    loaded = l2p.load_params(tmp_path / "run", START)
-    chex.assert_trees_all_equal(loaded, result.params)
     assert l2p.Card.from_json(tmp_path / "run" / "card.json") == card
+    chex.assert_trees_all_equal(l2p.load_params(tmp_path / "run", START), result.params)
+    with pytest.raises(InputError, match="'1', for which params have no place"):
+        l2p.load_params(tmp_path / "run", (START[0], jnp.zeros(2)))
+    with pytest.raises(InputError, match="is not a model that l2p saved"):
+        l2p.load_model(tmp_path / "run")
+
+
+def test_what_is_frozen_stays_and_the_rest_is_trained():
+    params = {"adapter": START, "name": "base", "base": {"w": np.float16([1.0, 0.0, 2.0]), "steps": np.arange(3)}}
+
+    def loss(params, row):
+        assert params["name"] == "base"
+        return logistic(params["adapter"], row) + 0.0 * params["base"]["w"].sum()
+
+    trained = {"data": table(100), "params": params, "trainable": lambda path: path.startswith("adapter")}
+    result = train(shortened("noisygd", 1), loss=loss, **trained, key=KEY)
+    assert result.card.model == "custom:4"
+    assert result.params["base"]["w"] is params["base"]["w"]
+    assert result.params["base"]["steps"] is params["base"]["steps"]
+    assert not np.array_equal(result.params["adapter"][0], START[0])
+
+
+def test_norms_are_of_float32_where_parameters_are_narrower():
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), START)
+    asked, rows = query(DATA, params=params, clip_norm=1e-3)
+    with jax.enable_x64(True):
+        one = jax.tree.map(lambda leaf: leaf[:1], rows)
+        steps = np.asarray(released_sum(asked, one))
+    assert np.linalg.norm(steps * 2.0**-20) == pytest.approx(1.0, abs=1e-4)  # in clip norms; bfloat16 has 8 bits
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(asked.model.as_given(asked.params))} == {"bfloat16"}
+
+
+def test_a_row_that_is_not_finite_counts_for_nothing():
+    data = table(20)
+    data["x"][3, 1], data["x"][5, 0] = np.nan, np.inf
+    without = {name: np.delete(array, [3, 5], axis=0) for name, array in data.items()}
+    with jax.enable_x64(True):
+        sums = [np.asarray(released_sum(*query(rows))) for rows in (data, without)]
+    assert np.array_equal(*sums)
+
+
+def test_rows_keep_their_types_and_reach_the_loss_unscaled():
+    data = {"token": np.array([7, 9], np.int32), "image": np.full((2, 2, 2), 255, np.uint8), "seen": np.ones(2, bool)}
+
+    def loss(params, row):
+        assert (row["image"].dtype, row["token"].dtype, row["seen"].dtype) == (np.uint8, np.int32, bool)
+        return params * (row["token"] + row["image"].sum() * row["seen"])
+
+    asked, rows = query(data, loss, jnp.zeros(()), clip_norm=2000.0, at=None)
+    assert asked.model.gradients(asked.params, rows.x, rows.y)[:, 0].tolist() == [1027.0, 1029.0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shifted(Logistic):
+    name: ClassVar[str] = "shifted"
+
+    def margin_loss(self, margin, y):
+        return super().margin_loss(margin, y) + 1.0
+
+
+def test_a_model_object_is_taken_where_a_name_is():
+    assert default_for(Shifted()) == "noisygd"
+    result = l2p.private_train(ROWS, "noisygd_mean", BUDGET, model=Shifted(), key=KEY)
+    assert result.card.model == "shifted"
+    assert result.predict(ROWS).shape == (NUM_ROWS,)
+    findings = verify(result.card)
+    assert findings.problems == []
+    assert any("Model shifted is not known here" in remark for remark in findings.remarks)
