@@ -54,8 +54,9 @@ class Layout:
         """The vector f32[size], or f32[n, size] of arrays with one leading axis more, on the host."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
         stacked = [leaf.shape[: leaf.ndim - len(shape)] for leaf, shape in zip(leaves, self.shapes, strict=True)]
-        flat = [leaf.reshape(*lead, -1).astype(np.float32) for leaf, lead in zip(leaves, stacked, strict=True)]
-        return np.concatenate(flat, axis=-1)
+        sizes = map(math.prod, self.shapes)
+        flat = [leaf.reshape(*lead, size) for leaf, lead, size in zip(leaves, stacked, sizes, strict=True)]
+        return np.concatenate([part.astype(np.float32) for part in flat], axis=-1)
 
     def tree_of(self, vector: jax.Array) -> Any:
         """The pytree of a vector f32[size], each array in its own type, or in 32 bits where that has 64."""

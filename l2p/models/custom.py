@@ -61,10 +61,19 @@ class Parameters:
         return hash(self._key)
 
 
+def hashable(thing: Any) -> Any:
+    """The thing, or, if it has no hash, a function that is equal to itself alone and calls it."""
+    try:
+        hash(thing)
+    except TypeError:
+        return lambda *arguments: thing(*arguments)
+    return thing
+
+
 def _identity(leaf: Any) -> Any:
-    """The leaf, or its digest if it is an array, which has no hash."""
+    """The leaf, or what stands for it if it has no hash: of an array, its digest."""
     if not isinstance(leaf, (np.ndarray, jax.Array)) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return leaf
+        return hashable(leaf)
     array = np.asarray(leaf)
     return array.shape, array.dtype.name, hashlib.sha256(array.tobytes()).hexdigest()
 

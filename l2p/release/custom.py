@@ -9,7 +9,7 @@ import numpy as np
 
 from l2p.base.errors import InputError, withheld
 from l2p.base.layout import MOST_WHOLE, Layout, path_names
-from l2p.models.custom import CustomLoss, Parameters
+from l2p.models.custom import CustomLoss, Parameters, hashable
 from l2p.task.rows import Rows
 from l2p.task.sources import RowSource
 from l2p.task.task import Task
@@ -55,7 +55,7 @@ def custom_model(
 ) -> tuple[CustomLoss, jax.Array]:
     """The model of a loss on rows of this layout, and where its training starts f32[p]; `InputError` as in `custom`."""
     parameters, start = _parameters(params, trainable)
-    model = CustomLoss(loss, parameters, rows, predict)
+    model = CustomLoss(hashable(loss), parameters, rows, hashable(predict))
     _check_loss(model)
     return model, jnp.asarray(start)
 
@@ -106,6 +106,11 @@ def _check_whole(data: Any) -> None:
 
 def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
     """The parameters and where training starts f32[p]."""
+    if not (trainable is None or callable(trainable)):
+        raise InputError(
+            f"trainable is of type {type(trainable).__name__} and cannot be asked about a path; pass a function, such "
+            'as lambda path: path.startswith("head").'
+        )
     leaves, tree = jax.tree.flatten(params)
     names = path_names(params)
     chosen = [_is_trained(name, leaf, trainable) for name, leaf in zip(names, leaves, strict=True)]

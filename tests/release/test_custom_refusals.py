@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 import l2p
+from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.models.custom import CustomLoss
 from l2p.privacy.cost.sampling import FixedSize
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
+from l2p.queries import FeatureSum
 from l2p.release import custom, private_run
+from l2p.run.protector import Protector
 from tests.release.losses import DATA, NUM_FEATURES, NUM_ROWS, START, equinox, logistic
 from tests.release.tables import table
 
@@ -42,6 +45,24 @@ def of_axis(params, row):
 
 def without_gradient(params, row):
     return jax.lax.while_loop(lambda value: value < 1, lambda value: value + row["x"].sum(), params[0].sum())
+
+
+@struct.dataclass
+class Describing(Protector):
+    """Asks for the mean of the features."""
+
+    num_steps: int = struct.field(pytree_node=False)
+    any_model = True
+
+    def init(self, params, oracle):
+        return params, ()
+
+    def step(self, params, state, oracle):
+        oracle.ask(FeatureSum(4, jnp.float32(1.0), jnp.float32(9.0)))
+        return params, state
+
+    def finish(self, params, state, setup):
+        return params
 
 
 def sampled(sampler):
@@ -77,6 +98,7 @@ BY_SHAPE = {
     "a number of Python": ({"params": (START[0], 0.5)}, "'1' is of type float, which has no gradient"),
     "complex numbers": ({"params": (START[0] + 0j, START[1])}, "'0' is an array of complex64"),
     "no parameters": ({"params": None}, "params hold nothing that is trained"),
+    "a list of what is trained": ({"trainable": ["0"]}, "trainable is of type list and cannot be asked"),
     "all is frozen": ({"trainable": lambda path: False}, "params hold nothing that is trained"),
     "a row too many": (but(y=DATA["y"][1:]), "'y' of the data has another number of rows than 'x'"),
     "words": (but(x=np.full((NUM_ROWS, 3), "high")), "'x' of the data holds <U4, and only real numbers"),
@@ -125,6 +147,11 @@ LATER = {
         "was made for .*, not for custom:4, .*; for custom use noisygd",
     ),
     "a private mean": ({"protector": "noisygd_mean"}, "has no intercept to absorb the shift; choose noisygd"),
+    "features": (
+        {"protector": Describing(1)},
+        "feature_mean describes the features of rows, but what a loss of your own reads need not be",
+    ),
+    "a learned protector in memory": ({"protector": l2p.load("universal")}, "Stepwise.*, not for custom:4"),
     "a solve": ({"protector": "outpert"}, "output perturbation is proved for smooth losses"),
     "no privacy": ({"protector": "nonprivate"}, "was made for .*, not for custom"),
     "a batch above N": (
