@@ -20,6 +20,7 @@ from l2p.oracle.setup import Setup
 from l2p.privacy.cap.envelope import EnvelopeFilter
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.card.card import Card
+from l2p.privacy.card.custom import is_custom
 from l2p.privacy.card.events import decode_events
 from l2p.privacy.card.unit import is_row
 from l2p.privacy.events import Answered
@@ -61,8 +62,8 @@ class Rehearsal:
 
 def model_of(card: Card) -> Model | None:
     """The model that a card names; one of its sizes for a user's loss, and None for a user's model that is not here."""
-    plain, _, size = card.model.partition(":")
-    if plain == CustomLoss.name and size.isdecimal() and max(int(size), card.num_features) <= MAX_NUMBERS:
+    _, _, size = card.model.partition(":")
+    if is_custom(card.model) and size.isdecimal() and max(int(size), card.num_features) <= MAX_NUMBERS:
         return CustomLoss.stand_in(int(size), card.num_features)
     try:
         return find_model(card.model)

@@ -149,7 +149,7 @@ def test_a_release_has_an_entry_in_the_ledger_and_a_card_that_is_verified_and_pr
     chex.assert_trees_all_equal(l2p.load_params(tmp_path / "run", START), result.params)
     with pytest.raises(InputError, match="'1', for which params have no place"):
         l2p.load_params(tmp_path / "run", (START[0], jnp.zeros(2)))
-    with pytest.raises(InputError, match="is not a model that l2p saved"):
+    with pytest.raises(InputError, match=r"a loss of your own; read them with l2p\.load_params"):
         l2p.load_model(tmp_path / "run")
 
 
@@ -206,11 +206,16 @@ class Shifted(Logistic):
         return super().margin_loss(margin, y) + 1.0
 
 
-def test_a_model_object_is_taken_where_a_name_is():
+def test_a_model_object_is_taken_where_a_name_is(tmp_path):
     assert default_for(Shifted()) == "noisygd"
     result = l2p.private_train(ROWS, "noisygd_mean", BUDGET, model=Shifted(), key=KEY)
     assert result.card.model == "shifted"
     assert result.predict(ROWS).shape == (NUM_ROWS,)
+    result.save(tmp_path / "run", ["a", "b", "c"], dict.fromkeys("abc", (0.0, 1.0)))
+    assert np.array_equal(l2p.load_model(tmp_path / "run", Shifted()).predict(DATA["x"]), result.predict(ROWS))
+    for other in (None, Logistic()):
+        with pytest.raises(InputError, match=r"model 'shifted' is unknown|its model is 'shifted' and not logistic"):
+            l2p.load_model(tmp_path / "run", other)
     findings = verify(result.card)
     assert findings.problems == []
     assert any("Model shifted is not known here" in remark for remark in findings.remarks)

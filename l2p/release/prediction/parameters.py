@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from l2p.base.errors import InputError
 from l2p.base.layout import path_names
-from l2p.models.custom import CustomLoss
+from l2p.privacy.card.custom import is_custom
 
 
 def load_params(path: str | Path, params: Any) -> Any:
@@ -33,7 +33,7 @@ def load_params(path: str | Path, params: Any) -> Any:
         raise InputError(
             f"{path} holds no parameters that l2p saved ({error}); name the folder of a result."
         ) from error
-    if not model.startswith(f"{CustomLoss.name}:"):
+    if not is_custom(model):
         raise InputError(f"{path} holds a model of tables and no parameters of a loss; read it with l2p.load_model.")
     leaves, tree = jax.tree.flatten(params)
     shapes = {name: jnp.shape(leaf) for name, leaf in zip(path_names(params), leaves, strict=True) if _is_array(leaf)}
