@@ -18,8 +18,11 @@ from l2p.task.exact_sums import QuantizedRows
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows, in_blocks
 
-#: The most rows whose gradients, or losses, are computed at a time in a simulation.
-MICROBATCH = 64
+#: The most rows whose gradients are computed at a time in a simulation: fewer or more took longer
+#: (`benchmarks/network_steps.py`).
+MICROBATCH = 8
+#: The same for losses and predictions, of which only numbers are kept.
+LOSSES = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,7 +139,7 @@ class CustomLoss(Model):
             rows = jnp.asarray(x), y
 
             def of_all(params: jax.Array) -> jax.Array:
-                return jax.lax.map(lambda row: self.loss(params, *row), rows, batch_size=MICROBATCH)
+                return jax.lax.map(lambda row: self.loss(params, *row), rows, batch_size=LOSSES)
 
             return jax.lax.map(of_all, candidates)
 
@@ -207,7 +210,7 @@ class CustomLoss(Model):
 @functools.partial(jax.jit, static_argnames="model")
 def _predicted(params: jax.Array, data: Any, model: CustomLoss) -> Any:
     predict, given = cast(Callable, model.predictor), model.as_given(params)
-    return jax.lax.map(lambda row: predict(given, row), data, batch_size=MICROBATCH)
+    return jax.lax.map(lambda row: predict(given, row), data, batch_size=LOSSES)
 
 
 def _nothing(params: Any, row: Any) -> jax.Array:
