@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import l2p
+from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.checkpoints.defaults import default_for
 from l2p.models import Logistic
@@ -25,6 +26,7 @@ from l2p.task.exact_sums import ExactSum, as_they_are
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 from tests.release.losses import DATA, NETWORKS, NUM_FEATURES, NUM_ROWS, START, above, cross_entropy, logistic, table
+from tests.release.tables import Echo
 
 BUDGET, KEY = l2p.Budget(4.0, 1e-4), jax.random.key(3)
 ROWS = Rows(DATA["x"], DATA["y"].astype(np.float32), np.ones(NUM_ROWS, np.float32))
@@ -196,6 +198,18 @@ def test_rows_keep_their_types_and_reach_the_loss_unscaled():
 
     asked, rows = query(data, loss, jnp.zeros(()), clip_norm=2000.0, at=None)
     assert asked.model.gradients(asked.params, rows.x, rows.y)[:, 0].tolist() == [1027.0, 1029.0]
+
+
+@struct.dataclass
+class EchoOfLoss(Echo):
+    any_model = True
+
+
+def test_a_release_neither_scales_nor_clips_what_rows_hold():
+    data = {"x": np.full(40, 1000, np.int64)}
+    protector = EchoOfLoss(jnp.float32(0.5), jnp.float32(2000.0))
+    result = train(protector, data, lambda params, row: params[0] * row["x"], jnp.zeros(2), l2p.Budget(20.0, 1e-4))
+    assert float(result.params[0]) == pytest.approx(40_000, abs=6_000)  # six standard deviations
 
 
 @dataclasses.dataclass(frozen=True)
