@@ -6,6 +6,7 @@ CPU milliseconds of the sum of clipped gradients (without privacy: of the mean g
 after compilation, and MiB of temporary memory that XLA plans for it, on 256 rows and on 2,048.
 """
 
+import platform
 import time
 from collections.abc import Callable
 from typing import Any
@@ -96,6 +97,7 @@ def milliseconds(program: Any, arguments: Any) -> float:
 
 
 def main() -> None:
+    print(f"{platform.machine()}, jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}\n")
     print("| network | parameters | | CPU ms | MiB, 256 rows | MiB, 2,048 rows |\n|---|---|---|---|---|---|")
     for name, (network, shape) in NETWORKS.items():
         size, few = programs(network, shape, BATCHES[0])
