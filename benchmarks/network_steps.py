@@ -97,8 +97,8 @@ def milliseconds(program: Any, arguments: Any) -> float:
 
 
 def main() -> None:
-    print(f"{platform.machine()}, jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}\n")
-    print("| network | parameters | | CPU ms | MiB, 256 rows | MiB, 2,048 rows |\n|---|---|---|---|---|---|")
+    print(f"{platform.machine()}, jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}")
+    print("\n| network | parameters | | CPU ms | MiB, 256 rows | MiB, 2,048 rows |\n|---|---|---|---|---|---|")
     for name, (network, shape) in NETWORKS.items():
         size, few = programs(network, shape, BATCHES[0])
         _, many = programs(network, shape, BATCHES[1])

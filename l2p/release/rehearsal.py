@@ -61,13 +61,19 @@ class Rehearsal:
 
 
 def model_of(card: Card) -> Model | None:
-    """The model that a card names; one of its sizes for a user's loss, and None for a user's model that is not here."""
+    """The model that a card names; one of its sizes for a user's loss, and None for a user's model that is not here.
+
+    Raises:
+      InputError: no model has this name, and its protector comes from a checkpoint, which trains no user's model.
+    """
     _, _, size = card.model.partition(":")
     if is_custom(card.model) and size.isdecimal() and max(int(size), card.num_features) <= MAX_NUMBERS:
         return CustomLoss.stand_in(int(size), card.num_features)
     try:
         return find_model(card.model)
     except InputError:
+        if card.protector["sha256"] is not None:
+            raise
         return None
 
 
