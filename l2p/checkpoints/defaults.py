@@ -7,7 +7,7 @@ UNIVERSAL = "universal"
 #: Nothing learned ships for these.
 _OTHERS = {"quadratic": "noisygd"}
 #: Trains models that users bring along, of which nothing was learned. Full batches bear its step size at small budgets,
-#: where the batches of `dpsgd` do not.
+#: where the batches of `dpsgd` do not (`benchmarks/network_methods.py`).
 OF_USERS = "noisygd"
 
 

@@ -6,6 +6,7 @@ null rows tells what it must have been.
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -64,10 +65,13 @@ def model_of(card: Card) -> Model | None:
     """The model that a card names; one of its sizes for a user's loss, and None for a user's model that is not here.
 
     Raises:
-      InputError: no model has this name, and its protector comes from a checkpoint, which trains no user's model.
+      InputError: no model has this name, and its protector comes from a checkpoint, which trains no user's model; or no
+        user's loss.
     """
-    _, _, size = card.model.partition(":")
-    if is_custom(card.model) and size.isdecimal() and max(int(size), card.num_features) <= MAX_NUMBERS:
+    if is_custom(card.model):
+        size = card.model.partition(":")[2]
+        if not re.fullmatch("[1-9][0-9]{0,9}", size):
+            raise InputError(f"model {card.model[:60]!r} names no number of parameters, which every run's card does.")
         return CustomLoss.stand_in(int(size), card.num_features)
     try:
         return find_model(card.model)

@@ -141,8 +141,8 @@ def test_a_release_has_an_entry_in_the_ledger_and_a_card_that_is_verified_and_pr
     assert (findings.known_by, findings.problems, findings.remarks) == ("name", [], [])
     assert findings.compared
     assert findings.rehearsed
-    edited = dataclasses.replace(card, max_steps=60, steps=60)
-    assert verify(edited).problems
+    for edit in ({"max_steps": 60, "steps": 60}, {"model": "custom:many"}, {"model": "logistic"}):
+        assert verify(dataclasses.replace(card, **edit)).problems
     composed = compose(card.filter(), card.answered(), card.adaptive_noise)
     assert composed.epsilon == pytest.approx(card.epsilon_certified, rel=1e-3)
 
