@@ -9,8 +9,8 @@ EXACT = (
 )
 #: In place of what is said of columns and their bounds.
 PUBLIC = (
-    "Public by declaration: the loss, where its parameters start and which of them stay as they are, the structure of "
-    "a row and the shapes in it, the number of rows N, every hyper-parameter."
+    "Public by declaration: the loss and all that it reads besides one row, where its parameters start and which of "
+    "them stay as they are, the structure of a row and the shapes in it, the number of rows N, every hyper-parameter."
 )
 NULL_ROWS = (
     "Rows that hold a value, or have a gradient, that is not finite counted as null rows; how many is not stated."
