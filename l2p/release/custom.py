@@ -10,6 +10,7 @@ import numpy as np
 from l2p.base.errors import InputError, withheld
 from l2p.base.layout import MOST_WHOLE, Layout, path_names
 from l2p.models.custom import CustomLoss, Parameters, hashable
+from l2p.release.captured import check_captured
 from l2p.task.rows import Rows
 from l2p.task.sources import RowSource
 from l2p.task.task import Task
@@ -36,12 +37,13 @@ def custom(
     """Rows, model and starting point of a loss; arguments are those of `l2p.private_train`.
 
     Raises:
-      InputError: one of them does not fit; the values of `data` are read last, and only where they are whole numbers
-        that may be too large.
+      InputError: one of them does not fit; the values of `data` are read last, and only to see whether whole numbers
+        are too large, and whether the loss holds them.
     """
     model, start = custom_model(loss, params, _row_layout(data), trainable, predict)
     with withheld("laying out rows"):
         _check_whole(data)
+        check_captured(model, data)
         x = model.rows.flat(data)
     return Custom(Rows(x, np.zeros(len(x), np.float32), np.ones(len(x), np.float32)), model, start)  # pyrefly: ignore[bad-argument-type]
 

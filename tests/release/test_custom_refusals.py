@@ -22,6 +22,7 @@ from tests.release.losses import DATA, NUM_FEATURES, NUM_ROWS, START, equinox, l
 from tests.release.tables import table
 
 BUDGET = l2p.Budget(1.0, 1e-5)
+HELD = jnp.asarray(np.append(DATA["y"], 1), jnp.float32)  # a longer array, in another type
 REPLACED = l2p.Budget(1.0, 1e-5, l2p.Adjacency.REPLACE_ONE)
 
 
@@ -67,6 +68,14 @@ class Describing(Protector):
 
 def sampled(sampler):
     return l2p.load("dpsgd", BUDGET).replace(sampler=sampler)
+
+
+def of_all_rows(params, row):
+    return ((DATA["x"] @ params[0][:, None]) ** 2).mean()
+
+
+def of_all_labels(params, row):
+    return params[1].sum() * HELD.sum()
 
 
 def but(**arrays):
@@ -159,6 +168,8 @@ LATER = {
         "set up for 900 rows, but the table has 300",
     ),
     "large whole numbers": (but(y=np.full(NUM_ROWS, 2**24 + 1)), "beyond 16,777,216, which are kept as float32"),
+    "a loss that ignores its row": ({"model": of_all_rows}, "reads an array of all rows, 'x' of the data"),
+    "the same, compiled": ({"model": jax.jit(of_all_labels)}, "reads an array of all rows, 'y' of the data"),
     "a delta above 1 / N": ({"budget": l2p.Budget(1.0, 0.01)}, "delta"),
     "N unknown": ({"budget": l2p.Budget(1.0, 1e-5, l2p.Adjacency.ADD_REMOVE)}, "pass num_rows"),
 }
