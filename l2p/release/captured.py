@@ -37,7 +37,7 @@ def check_captured(model: CustomLoss, data: Any) -> None:
 
 def _constants(traced: ClosedJaxpr) -> Iterator[np.ndarray]:
     """Arrays that a traced function holds, and those that functions compiled by themselves hold in it."""
-    yield from map(np.asarray, traced.consts)
+    yield from (np.asarray(held) for held in traced.consts if not jnp.issubdtype(held.dtype, jax.dtypes.extended))
     for equation in traced.eqns:
         for inner in jax.tree.leaves(equation.params, is_leaf=lambda leaf: isinstance(leaf, ClosedJaxpr)):
             if isinstance(inner, ClosedJaxpr):

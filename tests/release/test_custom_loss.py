@@ -195,7 +195,8 @@ def test_rows_keep_their_types_and_reach_the_loss_unscaled():
 
     def loss(params, row):
         assert (row["image"].dtype, row["token"].dtype, row["seen"].dtype) == (np.uint8, np.int32, bool)
-        return params * (row["token"] + row["image"].sum() * row["seen"])
+        fixed = 0.0 * jax.random.uniform(KEY)  # which a loss may hold
+        return params * (row["token"] + row["image"].sum() * row["seen"] + fixed)
 
     asked, rows = query(data, loss, jnp.zeros(()), clip_norm=2000.0, at=None)
     assert asked.model.gradients(asked.params, rows.x, rows.y)[:, 0].tolist() == [1027.0, 1029.0]
