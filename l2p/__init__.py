@@ -29,6 +29,7 @@ _MODULES = {
     "Task": "l2p.task.task",
     "load": "l2p.release.api",
     "load_model": "l2p.release.prediction.saved",
+    "load_params": "l2p.release.prediction.parameters",
     "private_train": "l2p.release.api",
 }
 __all__ = [*_MODULES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,11 +1,14 @@
 """The default protector of each model, listed here alone."""
 
-from l2p.models import NAMES, plain_name
+from l2p.models import NAMES, Model, plain_name
 
 #: Trains every model but those in `_OTHERS`.
 UNIVERSAL = "universal"
 #: Nothing learned ships for these.
 _OTHERS = {"quadratic": "noisygd"}
+#: Trains models that users bring along, of which nothing was learned. Full batches bear its step size at small budgets,
+#: where the batches of `dpsgd` do not (`benchmarks/network_methods.py`).
+OF_USERS = "noisygd"
 
 
 def default_protector(model: str) -> str:
@@ -32,10 +35,11 @@ def models_of(name: str) -> list[str]:
     return [model for model in NAMES if default_protector(model) == name]
 
 
-def what_to_use(model: str) -> str:
-    """The end of a sentence on a protector that does not fit: which one trains this model.
+def default_for(model: Model) -> str:
+    """`default_protector` of a model, which may be a user's own.
 
-    >>> what_to_use("svm")
-    'for svm use universal'
+    >>> from l2p.models import MODELS
+    >>> default_for(MODELS["svm"])
+    'universal'
     """
-    return f"for {plain_name(model)} use {default_protector(model)}"
+    return default_protector(model.name) if model.name in NAMES else OF_USERS

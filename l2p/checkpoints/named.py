@@ -9,7 +9,7 @@ import numpy as np
 from l2p.base.errors import InputError
 from l2p.checkpoints.checkpoint import unknown_name
 from l2p.checkpoints.control import Control, control_of
-from l2p.checkpoints.defaults import what_to_use
+from l2p.checkpoints.defaults import default_for
 from l2p.checkpoints.folds import HoldOut
 from l2p.checkpoints.method_name import PRETRAINED, PROJECTED, MethodName
 from l2p.checkpoints.ranges import range_of
@@ -102,7 +102,7 @@ def describe(
       InputError: the protector's proof does not cover the model, or it was not made for it.
     """
     protector.check_model(model)
-    if model.name not in protector.models:
+    if not protector.trains(model):
         raise misfit(name, protector.models, model)
     chosen = accountant or default_accountant(protector.mechanisms, protector.sampler, protector.asks_once)
     return NamedProtector(name, protector, chosen, sources)
@@ -112,7 +112,7 @@ def misfit(name: str, models: Sequence[str], model: Model) -> InputError:
     """The error about a protector that was not made for a model."""
     return InputError(
         f"protector {name!r} was made for {', '.join(models)}, not for {model}, where nothing is known of its "
-        f"accuracy; {what_to_use(str(model))}."
+        f"accuracy; for {model.name} use {default_for(model)}."
     )
 
 

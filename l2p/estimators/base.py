@@ -20,6 +20,7 @@ from l2p.estimators.messages import (
     unquoted,
     warn_of_default_bounds,
 )
+from l2p.models import Model
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.learned import IDLE
 from l2p.privacy.ledger.ledger import Ledger
@@ -47,7 +48,7 @@ class PrivateEstimator(BaseEstimator):
     epsilon: float
     delta: float | None
     protector: Any
-    model: str | None
+    model: str | Model | None
     schema: Schema | str | Path | None
     bounds: Any
     public: Any
@@ -75,7 +76,9 @@ class PrivateEstimator(BaseEstimator):
         with unquoted():
             return validate_data(self, X, y)
 
-    def release(self, X: Any, y: np.ndarray, model: str, declared: dict[str, Any], disclosures: list[str]) -> None:
+    def release(
+        self, X: Any, y: np.ndarray, model: str | Model, declared: dict[str, Any], disclosures: list[str]
+    ) -> None:
         """Train, and store the result with its card, which lists the `disclosures` as not private."""
         budget = Budget(self.epsilon, DEFAULT_DELTA if self.delta is None else self.delta)
         bounds = self.bounds

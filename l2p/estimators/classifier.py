@@ -12,7 +12,7 @@ from l2p.base.errors import InputError
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.estimators.base import PrivateEstimator
 from l2p.estimators.messages import present_labels, unreadable_rows
-from l2p.models.softmax import Softmax
+from l2p.models import Model, Softmax
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.tables.schema import Schema
 from l2p.tables.schema.columns import as_array
@@ -24,7 +24,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     Args:
       epsilon, delta: the budget of each fit, under zero_out; `delta` None is 1e-5. One of 1 / N or above is refused.
       protector: how to train: a method, a checkpoint's name or file, or a protector.
-      model: None for `logistic` with two classes and `softmax` with more.
+      model: its name, or one of your own; None for `logistic` with two classes and `softmax` with more.
       schema: the declaration of the table or its file (docs/tables.md): categories, missing cells, bounds, classes.
         X is then a DataFrame, or an array of its columns in their order.
       bounds: without a schema, [low, high] of all features, or two arrays of lows and highs, from public knowledge.
@@ -57,7 +57,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         delta: float | None = None,
         *,
         protector: Any = UNIVERSAL,
-        model: str | None = None,
+        model: str | Model | None = None,
         schema: Schema | str | Path | None = None,
         bounds: Any = None,
         classes: Sequence[Any] | None = None,

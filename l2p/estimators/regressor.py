@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.estimators.base import PrivateEstimator
 from l2p.estimators.messages import DEFAULT_BOUNDS, unreadable_rows, warn_of_default_bounds
+from l2p.models import Model
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.tables.schema import Schema
 
@@ -19,7 +20,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
     Args:
       target_bounds: without a schema, [low, high] of the target, from public knowledge; values beyond are clipped. None
         takes [-5, 5], with a warning.
-      model: None for `square`.
+      model: its name, or one of your own; None for `square`.
       epsilon, delta, protector, schema, bounds, public, ledger, simulation_seed: as for `PrivateClassifier`.
 
     Attributes:
@@ -32,7 +33,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         delta: float | None = None,
         *,
         protector: Any = UNIVERSAL,
-        model: str | None = None,
+        model: str | Model | None = None,
         schema: Schema | str | Path | None = None,
         bounds: Any = None,
         target_bounds: Any = None,

@@ -45,7 +45,7 @@ def find_model(name: str | Model, num_classes: int | None = None) -> Model:
       num_classes: K as declared elsewhere, for a `softmax` without it; unused for other models.
 
     Raises:
-      InputError: an unknown name, or `softmax` without its classes.
+      InputError: no name, an unknown one, or `softmax` without its classes.
 
     >>> find_model("softmax:10") == find_model("softmax", 10), find_model("logistic", 2)
     (True, Logistic())
@@ -54,6 +54,11 @@ def find_model(name: str | Model, num_classes: int | None = None) -> Model:
         if isinstance(name, Softmax) and num_classes is not None:
             return find_model(str(name), num_classes)  # which compares the two numbers
         return name
+    if not isinstance(name, str):
+        raise InputError(
+            f"model is of type {type(name).__name__}, which does not say the loss of a row; name one of "
+            f"{', '.join(NAMES)}, or pass a Model or a function loss(params, row)."
+        )
     plain, _, suffix = name.partition(":")
     if plain_name(name) != Softmax.name:
         return MODELS[plain]

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,8 @@ class Model(abc.ABC):
       gives_probabilities: whether `class_scores` are probabilities.
       convex: whether the loss is convex in the params.
       has_intercept: whether an intercept can absorb a shift of the features. Without one, rows cannot be centred.
+      reads_features: whether its rows are features in [0, 1] and a target; otherwise they are numbers of any size,
+        which its loss alone reads.
       floats_per_row: how many intermediate numbers the loss of a row needs, for planning memory.
       num_margins: how many numbers of a row the loss depends on: K for K classes, else 1.
     """
@@ -46,6 +48,7 @@ class Model(abc.ABC):
     gives_probabilities: ClassVar[bool] = False
     convex: ClassVar[bool] = True
     has_intercept: ClassVar[bool] = True
+    reads_features: ClassVar[bool] = True
     floats_per_row: int = 1
     num_margins: int = 1
     #: The length of a row's part in `l2p.queries.TargetSum`.
@@ -211,6 +214,14 @@ class Model(abc.ABC):
         """A score for each of K classes, if the target is a class; the class with the largest is predicted, and rows
         are ranked by how large it is."""
 
+    def as_given(self, params: Float[Array, " params"]) -> Any:
+        """Params as a result hands them to its user: the vector, unless the user gave them otherwise."""
+        return params
+
+    def as_flat(self, params: Any) -> Float[Array, " params"]:
+        """The inverse of `as_given`."""
+        return params
+
     def init(self, num_features: int) -> Float[Array, " {self.num_params(num_features)}"]:
         """The public starting point: zeros, unless a model says otherwise."""
         return jnp.zeros(self.num_params(num_features), jnp.float32)
@@ -230,7 +241,7 @@ class Model(abc.ABC):
         y: Float[Array, " rows"],
     ) -> Float[Array, "sizes rows"]:
         """Losses of params - size * direction."""
-        return self.losses(params - sizes[:, None] * direction, x, y)
+        return self.losses(params[None, :] - sizes[:, None] * direction[None, :], x, y)
 
     def gradients(
         self, params: Float[Array, " params"], x: Float[Array, "rows features"], y: Float[Array, " rows"]
@@ -249,11 +260,7 @@ class Model(abc.ABC):
 
         def add(block: Rows) -> jax.Array:
             gradients = self.gradients(params, jnp.asarray(features.apply(block.x)), block.y)
-            squares = jnp.square(gradients).sum(-1)
-            finite = jnp.isfinite(squares)
-            norms = safe_sqrt(jnp.where(finite, squares, 0.0))
-            weight = jnp.where(finite, block.mask * factor(norms), 0.0)
-            return weight @ jnp.where(finite[:, None], gradients, 0.0)
+            return scaled_sum(gradients, block.mask, factor)
 
         return sum_in_blocks(add, rows, max(1, GRADIENT_FLOATS // params.shape[0]))
 
@@ -295,6 +302,16 @@ class Model(abc.ABC):
     def exact_classes(self, params: Float[Array, " params"], rows: QuantizedRows) -> Float[Array, " rows"]:
         """`classify` of a block's rows, with float64 enabled."""
         return row_by_row(lambda x, _: self.classify(params, x)[0], rows)
+
+
+def scaled_sum(gradients: jax.Array, mask: jax.Array, factor: Factor) -> jax.Array:
+    """Sum f32[p] of gradients f32[n, p] by a mask f32[n], each times `factor` of its L2 norm; one whose norm is not
+    finite counts as zero."""
+    squares = jnp.square(gradients).sum(-1)
+    finite = jnp.isfinite(squares)
+    norms = safe_sqrt(jnp.where(finite, squares, 0.0))
+    weight = jnp.where(finite, mask * factor(norms), 0.0)
+    return weight @ jnp.where(finite[:, None], gradients, 0.0)
 
 
 @jax.custom_jvp

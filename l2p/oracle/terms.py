@@ -39,6 +39,11 @@ class Terms:
                 f"ask({query.name}) uses mechanism {event.mechanism!r}, which its protector does not declare, but "
                 f"the accountant is chosen by `Protector.mechanisms`, here {', '.join(declared)}; add it there."
             )
+        if not (setup.model.reads_features or query.of_loss):
+            raise InputError(
+                f"{query.name} describes the features of rows, but what a loss of your own reads need not be features; "
+                "choose a method that asks for gradients and losses alone, such as dpsgd, noisygd, auto_clip or agd."
+            )
         if setup.rows_per_unit is not None and not query.is_plain_sum:
             raise InputError(
                 f"the schema protects a unit with several rows, but what one of them changes in {query.name} is proved "

@@ -38,6 +38,8 @@ class Query(Struct, abc.ABC):
         times as far as one; the only queries that protect units of several rows (`l2p.privacy.units`).
       is_gradient: whether it is a sum of gradients of the loss, whose answers show whether rows keep saying the same
         (`l2p.release.learned`).
+      of_loss: whether a row contributes what its loss or the gradient of it says, and nothing else of it: all that may
+        be asked where rows are no features (`Model.reads_features`).
       weighed: whether a row counts as much as its class where classes have weights (`l2p.privacy.class_weights`): in
         what a loss is made of, not in what describes rows.
       in_trace: whether the trace keeps its answers, for what is done with a model after the run.
@@ -46,6 +48,7 @@ class Query(Struct, abc.ABC):
     additive: ClassVar[bool] = True
     is_plain_sum: ClassVar[bool] = False
     is_gradient: ClassVar[bool] = False
+    of_loss: ClassVar[bool] = False
     weighed: ClassVar[bool] = True
     in_trace: ClassVar[bool] = False
 

@@ -38,6 +38,7 @@ class ClippedGradient(Query):
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
     is_gradient: ClassVar[bool] = True
+    of_loss: ClassVar[bool] = True
 
     @property
     @as_one
@@ -87,6 +88,7 @@ class GradientNorm(Query):
     noise_multiplier: jax.Array
     name: ClassVar[str] = "gradient_norm"
     mechanism: ClassVar[str] = "gaussian"
+    of_loss: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

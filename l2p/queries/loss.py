@@ -34,6 +34,7 @@ class ClippedLoss(Query):
     name: ClassVar[str] = "clipped_loss"
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
+    of_loss: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

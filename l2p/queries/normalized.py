@@ -41,6 +41,7 @@ class NormalizedGradient(Query):
     mechanism: ClassVar[str] = "gaussian"
     is_plain_sum: ClassVar[bool] = True
     is_gradient: ClassVar[bool] = True
+    of_loss: ClassVar[bool] = True
 
     @property
     def bound(self) -> jax.Array:

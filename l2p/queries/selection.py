@@ -111,6 +111,7 @@ class NoisyMinimum(Selection):
     noise_multiplier: jax.Array
     mechanism: str = struct.field(pytree_node=False, default="gumbel")  # type: ignore[misc]
     name: ClassVar[str] = "noisy_minimum"
+    of_loss: ClassVar[bool] = True
 
     @property
     def num_candidates(self) -> int:
@@ -144,6 +145,7 @@ class NoisyLineSearch(Selection):
     noise_multiplier: jax.Array
     mechanism: str = struct.field(pytree_node=False, default="gumbel")  # type: ignore[misc]
     name: ClassVar[str] = "noisy_line_search"
+    of_loss: ClassVar[bool] = True
 
     @property
     def num_candidates(self) -> int:

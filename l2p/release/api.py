@@ -11,7 +11,7 @@ from l2p.base.errors import InputError
 from l2p.base.garbage import seldom_collected
 from l2p.base.kept_programs import kept_programs
 from l2p.checkpoints import lookup
-from l2p.checkpoints.defaults import default_protector
+from l2p.checkpoints.defaults import default_for
 from l2p.checkpoints.named import NamedProtector
 from l2p.models import MODELS, Model, find_model
 from l2p.privacy.budget import Budget
@@ -21,6 +21,7 @@ from l2p.privacy.ledger.reservation import Reservation, held, open_ledger
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries.bins import SCALE
 from l2p.release.admission import admit
+from l2p.release.custom import custom
 from l2p.release.planned_run import PlannedRun, checked_public, plan_run
 from l2p.release.private_bounds import SHARE, Purchase, check_share
 from l2p.release.private_run import execute
@@ -58,10 +59,12 @@ def private_train(
     protector: Protector | NamedProtector | str | Path | None = None,
     budget: Budget | None = None,
     *,
-    model: str | Model = "logistic",
+    model: str | Model | Callable[[Any, Any], Any] = "logistic",
     key: jax.Array | None = None,
     accountant: str | None = None,
-    params: jax.Array | None = None,
+    params: Any = None,
+    trainable: Callable[[str], bool] | None = None,
+    predict: Callable[[Any, Any], Any] | None = None,
     num_rows: int | None = None,
     ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
@@ -81,16 +84,22 @@ def private_train(
       data: with a `schema`, the raw table: a path or several, a DataFrame, an Arrow table, an array, or columns by
         name (`l2p.tables.reading.open_table`); or features and target apart, (X, y). Without one, (X, y) of numbers
         with `bounds`, rows in [0, 1], a source that streams them, a raw table that streams
-        (`l2p.tables.schema.stream.streamed`), or a task whose public rows the protector may read freely.
+        (`l2p.tables.schema.stream.streamed`), or a task whose public rows the protector may read freely. For a loss of
+        your own: a pytree of arrays whose first axis is rows, such as {"x": images, "y": labels}.
       protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
         or its file; None for the model's default (`l2p.checkpoints.defaults`).
       budget: what may be spent, and on which adjacency; there is no default for it.
       model: what to train, or its name as `l2p.models.find_model` takes it: `softmax:10` has ten classes by
-        declaration, for they are never read off labels.
+        declaration, for they are never read off labels. Or a model of your own: a `Model`, or a function loss(params,
+        row) of one row of `data`, which returns a scalar. All that it reads besides that row is public.
       key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
         the key can undo its noise, and its card says so.
       accountant: one of `accountants.run_names()`; default the protector's own.
-      params: f32[p], the public starting point; default the model's own.
+      params: f32[p], the public starting point; default the model's own. For a loss of your own the pytree that it
+        takes, which `Result.params` has the structure of.
+      trainable: of a loss of your own: true for the paths of parameters that are trained, such as "layers/0/kernel";
+        default all arrays.
+      predict: of a loss of your own: (params, row) -> a prediction, for `Result.predict`.
       ledger: the ledger of this data set (`l2p ledger create`) or its file. The most that this run may spend is
         reserved there before it reads a row, and settled when it ends.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
@@ -132,6 +141,13 @@ def private_train(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
     ledger = None if ledger is None else open_ledger(ledger, releases=key is None)
+    of_table = {"schema": schema, "bounds": bounds, "kind": kind, "classes": classes, "target_bounds": target_bounds}
+    of_table |= {"class_weights": class_weights, "public": public, "format": format, "bounds_share": bounds_share}
+    if callable(model):
+        _refuse_for_loss(**of_table)
+        data, model, params = custom(data, model, params, trainable, predict)
+    elif trainable is not None or predict is not None:
+        raise InputError("trainable and predict are about a loss of your own; pass it as model=, or leave them out.")
     if public is not None:
         refuse_same(data, public)
     if schema is None and isinstance(data, RowSource):
@@ -144,7 +160,7 @@ def private_train(
     else:
         _refuse_for_encoded(**of_target, public=public, format=format, bounds_share=bounds_share)
     model, kind = (find_model(model), kind) if schema is None else model_for(schema, model, kind)
-    protector = default_protector(model.name) if protector is None else protector
+    protector = default_for(model) if protector is None else protector
     has_public = public is not None or (isinstance(data, Task) and data.public is not None)
     named = admit(protector, budget, model, accountant, schema=schema, has_public=has_public)
     share = 0.0 if schema is None else share_of(schema, bounds_share)
@@ -203,6 +219,15 @@ def _refuse_for_encoded(**arguments: Any) -> None:
             raise InputError(
                 f"{name} is about a raw table, but the rows came encoded; pass (X, y) with bounds, or a schema, or "
                 f"leave {name} out (l2p.Task takes public rows that are encoded)."
+            )
+
+
+def _refuse_for_loss(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise InputError(
+                f"{name} is about a table, but model is a loss of your own, which says itself what it makes of a row; "
+                f"leave {name} out, or name a model."
             )
 
 

@@ -96,7 +96,10 @@ def plan_run(
         setup = dataclasses.replace(setup, class_weights=class_weights.shares(weights))
     filter.sampler.check_adjacency(budget.adjacency, num_lines)  # the card states N, and prices depend on it
     noise = noise_for(named.protector, params, num_lines, (num_rows, num_features), setup, task.public, key)
-    checks.check_rows(task.private, filter.sampler, labels_of(model, kind), releases=key is None)  # last: it reads them
+    # Last: it reads them.
+    checks.check_rows(
+        task.private, filter.sampler, labels_of(model, kind), releases=key is None, scaled=model.reads_features
+    )
     warnings = [*budget.warnings(), *warnings]
     return PlannedRun(task, budget, named, filter, setup, params, noise, model, num_rows, num_features, warnings, unit)
 

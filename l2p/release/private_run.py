@@ -31,6 +31,8 @@ from l2p.task.task import Task
 
 #: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.
 CHUNK = 256
+#: And the most numbers of noise, 128 MiB, that a step's answers are counted for.
+NOISE_NUMBERS = 2**24
 
 # Compiled once per protector, shapes and number of steps, for the life of the process.
 _start = quickly(start)
@@ -82,7 +84,7 @@ def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Seq
         learned=learned,
         warnings=[*warnings, *unsettled],
     )
-    return Result(released, trace, card, stop_reason, steps, model, kind=setup.kind)
+    return Result(model.as_given(released), trace, card, stop_reason, steps, model, kind=setup.kind)
 
 
 def _train(
@@ -101,16 +103,17 @@ def _train(
         private = task.private if isinstance(task.private, Rows) else checks.Checked.over(task.private, labels)
         rows = private if task.public is None else public_data.apart(private, task.public)
         if isinstance(rows, Rows):
-            full_passes = isinstance(setup.price_list.sampler, FullBatch)
+            full_passes = isinstance(setup.price_list.sampler, FullBatch) and setup.model.reads_features
             rows = single(rows) if noise.releases else rows.ready(full_passes)
         public = single(task.public)
         begin = _start if isinstance(rows, Rows) else start
         run, first = begin(protector, params, rows, setup, noise.draw(0), public)
         blocks = [first]
-        for step in range(0, protector.num_steps, CHUNK):
+        chunk = max(1, min(CHUNK, NOISE_NUMBERS // params.size))
+        for step in range(0, protector.num_steps, chunk):
             if not run.alive:
                 break
-            num_steps = min(CHUNK, protector.num_steps - step)
+            num_steps = min(chunk, protector.num_steps - step)
             run, records = _go_on(protector, run, rows, setup, noise.draw(num_steps), num_steps, public)
             blocks.append(records)
     return run, blocks

@@ -6,18 +6,22 @@ null rows tells what it must have been.
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 
+from l2p.base.errors import InputError
 from l2p.base.kept_programs import kept_programs
 from l2p.checkpoints.named import NamedProtector
 from l2p.checkpoints.set_up import Kind, granted_queries, kinds_asked, set_up
 from l2p.models import Model, find_model
+from l2p.models.custom import CustomLoss
 from l2p.oracle.setup import Setup
 from l2p.privacy.cap.envelope import EnvelopeFilter
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.card.card import Card
+from l2p.privacy.card.custom import is_custom
 from l2p.privacy.card.events import decode_events
 from l2p.privacy.card.unit import is_row
 from l2p.privacy.events import Answered
@@ -57,8 +61,28 @@ class Rehearsal:
     remark: str | None = None
 
 
+def model_of(card: Card) -> Model | None:
+    """The model that a card names; one of its sizes for a user's loss, and None for a user's model that is not here.
+
+    Raises:
+      InputError: no model has this name, and its protector comes from a checkpoint, which trains no user's model; or no
+        user's loss.
+    """
+    if is_custom(card.model):
+        size = card.model.partition(":")[2]
+        if not re.fullmatch("[1-9][0-9]{0,9}", size):
+            raise InputError(f"model {card.model[:60]!r} names no number of parameters, which every run's card does.")
+        return CustomLoss.stand_in(int(size), card.num_features)
+    try:
+        return find_model(card.model)
+    except InputError:
+        if card.protector["sha256"] is not None:
+            raise
+        return None
+
+
 @kept_programs()
-def rehearse(card: Card, named: NamedProtector) -> Rehearsal:
+def rehearse(card: Card, named: NamedProtector, model: Model) -> Rehearsal:
     """The card's queries beside the protector's, with their noise, if that is the same on every table.
 
     A card does not say what kind of target a model learned that can learn several; it has to agree with one.
@@ -66,7 +90,6 @@ def rehearse(card: Card, named: NamedProtector) -> Rehearsal:
     Raises:
       InputError: the protector cannot be set up as the card says.
     """
-    model = find_model(card.model)
     rehearsals = []
     for kind in model.kinds:
         rehearsals.append(_rehearsed_as(card, named, model, kind))

@@ -14,6 +14,7 @@ from safetensors.numpy import save
 from l2p.base.errors import InputError
 from l2p.base.whole_folder import written_whole
 from l2p.models import Model
+from l2p.models.custom import CustomLoss
 from l2p.privacy.card import html
 from l2p.privacy.card.card import Card
 from l2p.privacy.cost import sampling
@@ -47,7 +48,7 @@ class Result:
     """A finished run. All of it may be published.
 
     Attributes:
-      params: f32[p], for rows scaled to [0, 1].
+      params: f32[p], for rows scaled to [0, 1]; of a loss of your own, the pytree that it takes.
       trace: granted queries, in order.
       card: what is guaranteed.
       stop_reason: "budget" or "max_steps".
@@ -57,7 +58,7 @@ class Result:
       kind: what the target is, as in `Model.kinds`; None for the model's own.
     """
 
-    params: jax.Array
+    params: Any
     trace: list[Answered]
     card: Card
     stop_reason: str
@@ -80,11 +81,14 @@ class Result:
         """Predictions for the rows of a table [n], in the target's own words or units; see `Predictor.predict`.
 
         Without a schema the model knows no table: `data` is then an array [n, d] of features in [0, 1], or rows, and
-        predictions are numbers of classes, or values in [0, 1].
+        predictions are numbers of classes, or values in [0, 1]. With a loss of your own, `data` is a pytree of rows,
+        and what comes back is what its `predict` function makes of each, stacked.
 
         Raises:
           InputError: the table cannot be read, or lacks a column that the model learned from.
         """
+        if isinstance(self.model, CustomLoss):
+            return self.model.predictions(self.params, data)
         return self.predictor.predict(self._readable(data), format)
 
     def predict_proba(self, data: Any, format: Format | None = None) -> np.ndarray:
@@ -93,6 +97,8 @@ class Result:
         Raises:
           InputError: the model gives no probabilities, or as for `predict`.
         """
+        if isinstance(self.model, CustomLoss):
+            raise InputError("a loss of your own has no classes; have its predict function return probabilities.")
         return self.predictor.predict_proba(self._readable(data), format)
 
     def _readable(self, data: Any) -> Any:
@@ -176,7 +182,8 @@ class Result:
         The model file holds the arrays of `Model.arrays` for features in the order of `columns`, scaled to [0, 1] by
         `bounds`. A linear classifier has `weights` f32[d] and `bias` f32[1], and predicts the second class where
         weights . x + bias is positive. `classes` None means classes 0 and 1, or a regression, whose target `bounds`
-        must also name. `l2p.load_model` reads it back. A schema, which is written to `schema.json`, replaces these
+        must also name. `l2p.load_model` reads it back. Of a loss of your own it holds the trained arrays by path, for
+        `l2p.load_params`, and these arguments are not used. A schema, which is written to `schema.json`, replaces these
         arguments: the columns are then its encoded features, and the classes 0, 1, 2 and so on in the order of its
         words.
 
@@ -191,11 +198,15 @@ class Result:
         >>> sorted(path.name for path in folder.iterdir())
         ['card.html', 'card.json', 'card.txt', 'model.safetensors', 'trace.csv']
         """
-        model, params = self.model, np.asarray(self.params, np.float32)
+        model, params = self.model, np.asarray(self.model.as_flat(self.params), np.float32)
         if self.schema is not None:
             columns, bounds, classes, target = _as_saved(self.schema)
         bounds = {} if bounds is None else bounds
         is_number = model.kind(classes) == "regression"
+        arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays(params).items()}
+        if isinstance(model, CustomLoss):  # its arrays by path are all there is to keep
+            self._write(folder, arrays, {"model": str(model), "kind": model.kind()})
+            return
         if is_number and target not in bounds:
             raise InputError(
                 f"bounds name no {target!r}, without which the model's predictions have no unit; add the [low, high] "
@@ -211,7 +222,10 @@ class Result:
             "target": json.dumps(target),
         }
         metadata |= {} if self.schema is None else {"schema_sha256": digest(self.schema)}
-        arrays = {name: np.ascontiguousarray(array) for name, array in model.arrays(params).items()}
+        self._write(folder, arrays | {"params": params}, metadata)
+
+    def _write(self, folder: str | Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+        """Write all files of a result."""
         cap = self.card.filter().limit
         # A model without its card would say nothing of what it guarantees.
         with written_whole(Path(folder), last="model.safetensors") as place:
@@ -221,7 +235,7 @@ class Result:
             (place / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
             (place / "card.html").write_text(html.render(self.card, self.trace, cap), encoding="utf-8")
             self._write_trace(place / "trace.csv", cap)
-            (place / "model.safetensors").write_bytes(save(arrays | {"params": params}, metadata))
+            (place / "model.safetensors").write_bytes(save(dict(arrays), dict(metadata)))
 
     def _write_trace(self, path: Path, cap: float) -> None:
         rate = sampling.from_json(self.card.sampler).rate()

@@ -25,7 +25,7 @@ from l2p.privacy.cap.filter import Filter
 from l2p.privacy.card.card import Card
 from l2p.privacy.cost import sampling
 from l2p.release.contradictions import contradictions, equal
-from l2p.release.rehearsal import Rehearsal, rehearse
+from l2p.release.rehearsal import Rehearsal, model_of, rehearse
 from l2p.release.rewritten import bought_bounds, is_choice, unlike, without_schema
 from l2p.tables.schema import Schema
 
@@ -123,7 +123,14 @@ def _check_order(card: Card, findings: Findings) -> None:
 
 def _check_protector(card: Card, findings: Findings) -> Rehearsal:
     name, sha256 = card.protector["name"], card.protector["sha256"]
-    named = recognise(name, sha256, card.budget, card.model, card.accountant, card.num_rows)
+    model = model_of(card)
+    if model is None:
+        findings.remarks.append(
+            f"Model {card.model} is not known here, so that this protector trains it, and what it asks of it, is what "
+            "the card says and nobody checked."
+        )
+        return Rehearsal()
+    named = recognise(name, sha256, card.budget, model, card.accountant, card.num_rows)
     if named is None:
         why = "it has no file" if sha256 is None else "no checkpoint of its SHA-256 ships with this version"
         findings.remarks.append(
@@ -142,7 +149,7 @@ def _check_protector(card: Card, findings: Findings) -> Rehearsal:
         findings.problems += settings
     if findings.problems:
         return Rehearsal()
-    rehearsal = rehearse(card, named)
+    rehearsal = rehearse(card, named, model)
     findings.compared, findings.rehearsed = rehearsal.compared, rehearsal.has_noise
     findings.remarks += [] if rehearsal.remark is None else [rehearsal.remark]
     _blame(card, [*settings, *rehearsal.differences], findings)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from jaxtyping import Array, Float
 
 from l2p.base.struct import Struct
-from l2p.models import Model
+from l2p.models import NAMES, Model
 from l2p.oracle import Oracle
 from l2p.oracle.setup import Setup
 from l2p.privacy.cost.sampling import FullBatch, Sampler
@@ -25,6 +25,7 @@ class Protector(Struct, abc.ABC):
     Attributes:
       num_steps: static; a run never takes more steps.
       models: names of the models it can train.
+      any_model: whether it trains users' own models, too, for it asks for clipped gradients and losses alone.
       mechanisms: noise distributions of its queries; decides the accountant when none is named.
       additive: whether all its queries are sums over rows; others need every row in memory, so they cannot stream.
       sampler: which rows the queries of a step read; static. Sums are divided by `Setup.batch_rows`.
@@ -40,6 +41,7 @@ class Protector(Struct, abc.ABC):
 
     num_steps: int
     models: ClassVar[tuple[str, ...]] = ("logistic",)
+    any_model: ClassVar[bool] = False
     mechanisms: ClassVar[tuple[str, ...]] = ("gaussian",)
     additive: ClassVar[bool] = True
     sampler: Sampler = FullBatch()
@@ -49,6 +51,10 @@ class Protector(Struct, abc.ABC):
     asks_once: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False
     reads_remaining_map: ClassVar[bool] = False
+
+    def trains(self, model: Model) -> bool:
+        """True if it was made for this model."""
+        return model.name in self.models or (self.any_model and model.name not in NAMES)
 
     def check_model(self, model: Model) -> None:
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""

@@ -94,8 +94,11 @@ def complaint(rows: Rows) -> str | None:
     return None
 
 
-def check_rows(rows: Rows | RowSource, sampler: Sampler, labels: tuple[float, ...] | None, releases: bool) -> None:
-    """Refuse rows that a run cannot read as they are; see `check_ordered`, `check_mask` and `check_scaled`.
+def check_rows(
+    rows: Rows | RowSource, sampler: Sampler, labels: tuple[float, ...] | None, releases: bool, scaled: bool = True
+) -> None:
+    """Refuse rows that a run cannot read as they are; see `check_ordered`, `check_mask` and, where they have to be
+    `scaled`, `check_scaled`.
 
     Raises:
       InputError: they come in no order, weigh more than one in a release, or have values out of place.
@@ -103,7 +106,8 @@ def check_rows(rows: Rows | RowSource, sampler: Sampler, labels: tuple[float, ..
     check_ordered(rows, sampler)
     if releases:
         check_mask(rows)
-    check_scaled(rows, labels)
+    if scaled:
+        check_scaled(rows, labels)
 
 
 def check_scaled(rows: Rows | RowSource, labels: tuple[float, ...] | None) -> None:

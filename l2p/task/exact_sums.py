@@ -28,6 +28,8 @@ from l2p.task.feature_map import FeatureMap
 
 #: QuantizedRows of a block: a public constant, so that the same compiled code processes a row in every table.
 BLOCK = 2048
+#: The same where rows are computed one at a time, so that a small batch is not filled up with as many null rows.
+SMALL_BLOCK = 64
 #: Bits of a coefficient, and of a number that a query sums directly.
 COEFFICIENT_BITS = 20
 #: The most that rounding may add to a row's contribution, as a share of the bound. A release's noise is wider by as
@@ -219,32 +221,51 @@ def quantize(x: jax.Array, y: jax.Array, mask: jax.Array) -> QuantizedRows:
     Features are clipped to [0, 1], where declared bounds put them, and rounded to steps of 2^-bits. A row with a value
     that is not finite is a null row, and one with a positive weight counts once.
     """
-    bits, (count, size) = feature_bits(x.shape[1]), x.shape
+    bits = feature_bits(x.shape[1])
     valid = jnp.isfinite(x).all(-1) & jnp.isfinite(y) & (mask > 0)
     steps = jnp.where(valid[:, None], jnp.rint(jnp.clip(x, 0.0, 1.0) * 2.0**bits), 0.0)
-    blocks = max(1, -(-count // BLOCK))
-    short = blocks * BLOCK - count
-    block = Block.of(
-        jnp.pad(steps, ((0, short), (0, 0))).reshape(blocks, BLOCK, size).astype(jnp.float32),
-        jnp.pad(jnp.where(valid, y, 0.0), (0, short)).reshape(blocks, BLOCK).astype(jnp.float32),
-        jnp.pad(valid, (0, short)).reshape(blocks, BLOCK).astype(jnp.float32),
-    )
+    block = _stacked(steps, jnp.where(valid, y, 0.0), valid, BLOCK)
     with jax.enable_x64(True):
-        return QuantizedRows(block, jnp.zeros(size, jnp.float64), jnp.asarray(2.0**-bits, jnp.float64), jnp.zeros(()))
+        return QuantizedRows(
+            block, jnp.zeros(x.shape[1], jnp.float64), jnp.asarray(2.0**-bits, jnp.float64), jnp.zeros(())
+        )
+
+
+def as_they_are(x: jax.Array, y: jax.Array, mask: jax.Array) -> QuantizedRows:
+    """Rows as `quantize` takes them, of any numbers, which are neither clipped nor rounded: for models that compute on
+    one row at a time, and round what comes out. Products of whole rows would not be exact here."""
+    valid = jnp.isfinite(x).all(-1) & jnp.isfinite(y) & (mask > 0)
+    block = _stacked(jnp.where(valid[:, None], x, 0.0), jnp.where(valid, y, 0.0), valid, SMALL_BLOCK)
+    with jax.enable_x64(True):
+        zero = jnp.zeros((), jnp.float64)
+        return QuantizedRows(block, jnp.zeros(x.shape[1], jnp.float64), jnp.ones((), jnp.float64), zero)
+
+
+def _stacked(steps: jax.Array, y: jax.Array, valid: jax.Array, size: int) -> Block:
+    """Stacked blocks of `size` rows, the last filled up with null rows."""
+    count, width = steps.shape
+    blocks = max(1, -(-count // size))
+    short = blocks * size - count
+    return Block.of(
+        jnp.pad(steps, ((0, short), (0, 0))).reshape(blocks, size, width).astype(jnp.float32),
+        jnp.pad(y, (0, short)).reshape(blocks, size).astype(jnp.float32),
+        jnp.pad(valid, (0, short)).reshape(blocks, size).astype(jnp.float32),
+    )
 
 
 def picked(rows: QuantizedRows, indices: jax.Array, mask: jax.Array) -> QuantizedRows:
     """The rows of these indices i32[m] in stacked blocks of their own; null rows where mask f32[m] is 0."""
-    short = -len(indices) % BLOCK
+    size = rows.block.y.shape[1]
+    short = -len(indices) % size
     indices, mask = jnp.pad(indices, (0, short)), jnp.pad(mask, (0, short))
-    blocks = len(indices) // BLOCK
+    blocks = len(indices) // size
 
     def pick(leaf: jax.Array) -> jax.Array:
         flat = leaf.reshape(-1, *leaf.shape[2:])
-        return flat[indices].reshape(blocks, BLOCK, *leaf.shape[2:])
+        return flat[indices].reshape(blocks, size, *leaf.shape[2:])
 
     block = jax.tree.map(pick, rows.block)
-    return rows.replace(block=block.replace(counted=block.counted * mask.reshape(blocks, BLOCK)))
+    return rows.replace(block=block.replace(counted=block.counted * mask.reshape(blocks, size)))
 
 
 def mapped(rows: QuantizedRows, features: FeatureMap) -> QuantizedRows:

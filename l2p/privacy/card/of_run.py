@@ -9,6 +9,7 @@ from l2p.base.versions import versions
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.envelope import EnvelopeFilter
 from l2p.privacy.cap.filter import Filter
+from l2p.privacy.card import custom
 from l2p.privacy.card.card import SEED_POLICY, Card
 from l2p.privacy.card.events import encode_events
 from l2p.privacy.card.learned import IDLE
@@ -41,6 +42,7 @@ def card_of_run(
     public: dict[str, Any] | None,
     learned: str,
     warnings: Sequence[str],
+    model: str,
     **fields: Any,
 ) -> Card:
     """The card of a run.
@@ -55,6 +57,7 @@ def card_of_run(
       protector, public: as `Card` has them.
       learned: one of `l2p.privacy.card.learned.SENTENCES`.
       warnings: of the run, without the one on what was learned.
+      model: its name.
       fields: the other fields of `Card`, except those that follow from these.
     """
     return Card(
@@ -73,11 +76,14 @@ def card_of_run(
         envelope=encode_events(filter.envelope) if isinstance(filter, EnvelopeFilter) else None,
         randomness=RANDOMNESS[releases],
         seed_policy=SEED_POLICY[releases],
-        float_mode=FLOATS[releases],
-        not_private=not_private(budget, protector["sources"], None if public is None else public["num_rows"]),
+        float_mode=custom.EXACT if releases and custom.is_custom(model) else FLOATS[releases],
+        not_private=not_private(
+            budget, protector["sources"], None if public is None else public["num_rows"], custom.is_custom(model)
+        ),
         public=public,
         protector=protector,
         learned=learned,
+        model=model,
         warnings=[*warnings, *([learned] if learned in IDLE else [])],
         versions=versions(),
         created=now(),
@@ -85,18 +91,24 @@ def card_of_run(
     )
 
 
-def not_private(budget: Budget, sources: Sequence[str] | None, num_public: int | None) -> list[str]:
+def not_private(
+    budget: Budget, sources: Sequence[str] | None, num_public: int | None, is_custom: bool = False
+) -> list[str]:
     """Sentences on what the guarantee of a run does not cover.
 
     Args:
       budget: what the run was held to.
       sources: the public data that its protector was made from; None where unknown.
       num_public: how many public rows the protector could read; None for a run without any.
+      is_custom: whether its user brought the loss along.
     """
-    sentences = [
+    of_table = (
         "Public by declaration: the columns, their bounds, the classes, the number of rows N, every hyper-parameter.",
         "Values outside the bounds were clipped silently, and rows marked null or holding a value that is not finite "
         "counted as null rows; how many is not stated.",
+    )
+    sentences = [
+        *((custom.PUBLIC, custom.NULL_ROWS) if is_custom else of_table),
         "Choosing a protector, a budget or settings after looking at these rows, or at earlier results on them, is not "
         "paid for here; each further run on these rows adds to what is spent.",
         "That there is a result at all: a table that cannot be read, or a solve that does not converge, leaves none.",

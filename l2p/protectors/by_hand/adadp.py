@@ -62,6 +62,7 @@ class AdaDP(Protector):
     num_steps: Count = struct.field(pytree_node=False, default=50)
     sampler: Sampler = struct.field(pytree_node=False, default=FullBatch())
     models = NAMES
+    any_model = True
     adaptive_noise = False
 
     def init(self, params: jax.Array, oracle: Oracle) -> tuple[jax.Array, AdaDPState]:

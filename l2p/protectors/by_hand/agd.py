@@ -81,6 +81,7 @@ class AGD(Protector):
     selection: Literal["exponential", "gumbel"] = struct.field(pytree_node=False, default="exponential")
     num_steps: Count = struct.field(pytree_node=False, default=1024)
     models = NAMES
+    any_model = True
 
     @property
     def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -73,6 +73,7 @@ class LinearScaling(Protector):
     num_trials: Count = struct.field(pytree_node=False, default=4)
     trial_steps: Count = struct.field(pytree_node=False, default=10)
     models = NAMES
+    any_model = True
     adaptive_noise = False
 
     def misfit(self) -> str | None:

@@ -30,9 +30,11 @@ class Projector(struct.Struct, abc.ABC):
 
     Attributes:
       needs_public: whether it works with public rows only.
+      any_model: whether it updates the params of users' own models, too: nothing of it was learned on others.
     """
 
     needs_public: ClassVar[bool] = False
+    any_model: ClassVar[bool] = False
 
     def check_public(self, public: Rows, model: Model, kind: str) -> None:
         """Refuse public rows, arrays on the host, that it cannot learn from; `InputError`."""
@@ -83,6 +85,7 @@ class Optax(Projector):
     hyperparameters: dict[str, Polynomial]
     log_scale: tuple[str, ...] = struct.field(pytree_node=False, default=("learning_rate",))
     logit_scale: tuple[str, ...] = struct.field(pytree_node=False, default=("momentum",))
+    any_model = True
 
     def misfit(self) -> str | None:
         """Reason why optax would refuse it, or the number that leaves its range at some budget; None if all is well."""

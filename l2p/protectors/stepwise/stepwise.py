@@ -133,6 +133,10 @@ class Stepwise(Protector, struct.Composite):
         return self.scheduler.adaptive or any(purchase.adaptive for purchase in self.purchases)
 
     @property
+    def any_model(self) -> bool:  # type: ignore[override]
+        return self.projector.any_model
+
+    @property
     def needs_public(self) -> bool:  # type: ignore[override]
         return any(part.needs_public for part in (*self.purchases, self.scheduler, self.projector))
 

@@ -13,6 +13,7 @@ import safetensors
 from l2p.base.errors import InputError
 from l2p.base.json_fields import strict, violation
 from l2p.models import Model, find_model
+from l2p.privacy.card.custom import is_custom
 from l2p.release.prediction.predictor import Predictor
 from l2p.tables.schema import Encoding, Number, Schema, Target
 from l2p.tables.schema.file import to_json
@@ -33,11 +34,12 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def load_model(path: str | Path) -> Predictor:
+def load_model(path: str | Path, model: Model | None = None) -> Predictor:
     """The model that `l2p apply` or `Result.save` left in a folder, ready to predict.
 
     Args:
       path: the folder, or its `model.safetensors`.
+      model: one of your own, if it is of your own; others are found by the name in the file.
 
     Raises:
       InputError: there is none, it was not written by l2p, it contradicts itself, or the schema it was trained with is
@@ -55,10 +57,15 @@ def load_model(path: str | Path) -> Predictor:
     path = path / "model.safetensors" if path.is_dir() else path
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            about, stored = file.metadata() or {}, file.get_slice("params")
+            about = file.metadata() or {}
+            if is_custom(about.get("model", "")):
+                raise ValueError("it holds parameters of a loss of your own; read them with l2p.load_params")
+            stored = file.get_slice("params")
             kind, shape = stored.get_dtype(), stored.get_shape()
             params = jnp.asarray(file.get_tensor("params")) if (kind, len(shape)) == ("F32", 1) else None
-        model = find_model(about["model"])
+        if model is not None and str(model) != about["model"]:
+            raise ValueError(f"its model is {about['model'][:40]!r} and not {model}")
+        model = find_model(about["model"]) if model is None else model
         parts = {name: strict(about[name]) for name in SCHEMA["properties"]}
         if wrong := violation(parts, SCHEMA) or _contradiction(model, parts):
             raise ValueError(f"in {wrong[0] or 'it as a whole'}, {wrong[1]}")

@@ -1,0 +1,26 @@
+"""What the card of a run says otherwise where its user brought the loss along."""
+
+#: Plain name of a model that is a user's loss; a number of parameters follows it.
+CUSTOM = "custom"
+#: In what arithmetic such a release is computed.
+EXACT = (
+    "exact: float32 gradients and losses of one row at a time, each rounded to whole numbers, and float64 noise, added "
+    "to their sums, which lie on a public grid"
+)
+#: In place of what is said of columns and their bounds.
+PUBLIC = (
+    "Public by declaration: the loss and all that it reads besides one row, where its parameters start and which of "
+    "them stay as they are, the structure of a row and the shapes in it, the number of rows N, every hyper-parameter."
+)
+NULL_ROWS = (
+    "Rows that hold a value, or have a gradient, that is not finite counted as null rows; how many is not stated."
+)
+
+
+def is_custom(model: str) -> bool:
+    """True for the name of a user's loss on a card.
+
+    >>> is_custom("custom:2410"), is_custom("softmax:3")
+    (True, False)
+    """
+    return model.partition(":")[0] == CUSTOM

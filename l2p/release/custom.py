@@ -1,0 +1,207 @@
+"""Rows and model of a user's own loss: pytrees, checked by their shapes before a private value is read."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from l2p.base.errors import InputError, withheld
+from l2p.base.layout import MOST_WHOLE, Layout, path_names
+from l2p.models.custom import CustomLoss, Parameters, hashable
+from l2p.release.captured import check_captured
+from l2p.task.rows import Rows
+from l2p.task.sources import RowSource
+from l2p.task.task import Task
+
+#: What every refusal of a loss advises.
+_LOSS = "write loss(params, row) -> a scalar for one row, without an axis of rows"
+
+
+class Custom(NamedTuple):
+    """What a run takes in place of a pytree of arrays, a loss and a pytree of parameters."""
+
+    rows: Rows
+    model: CustomLoss
+    start: jax.Array
+
+
+def custom(
+    data: Any,
+    loss: Callable[[Any, Any], Any],
+    params: Any,
+    trainable: Callable[[str], bool] | None = None,
+    predict: Callable[[Any, Any], Any] | None = None,
+) -> Custom:
+    """Rows, model and starting point of a loss; arguments are those of `l2p.private_train`.
+
+    Raises:
+      InputError: one of them does not fit; the values of `data` are read last, and only to see whether whole numbers
+        are too large, and whether the loss holds them.
+    """
+    model, start = custom_model(loss, params, _row_layout(data), trainable, predict)
+    with withheld("laying out rows"):
+        _check_whole(data)
+        check_captured(model, data)
+        x = model.rows.flat(data)
+    return Custom(Rows(x, np.zeros(len(x), np.float32), np.ones(len(x), np.float32)), model, start)  # pyrefly: ignore[bad-argument-type]
+
+
+def custom_model(
+    loss: Callable[[Any, Any], Any],
+    params: Any,
+    rows: Layout,
+    trainable: Callable[[str], bool] | None = None,
+    predict: Callable[[Any, Any], Any] | None = None,
+) -> tuple[CustomLoss, jax.Array]:
+    """The model of a loss on rows of this layout, and where its training starts f32[p]; `InputError` as in `custom`."""
+    parameters, start = _parameters(params, trainable)
+    model = CustomLoss(hashable(loss), parameters, rows, hashable(predict))
+    _check_loss(model)
+    return model, jnp.asarray(start)
+
+
+def _row_layout(data: Any) -> Layout:
+    """How a row lies in a line. Messages tell no number of rows, which may be private."""
+    if isinstance(data, (Rows, RowSource, Task, str)) or callable(data):
+        raise InputError(
+            f"the data of a loss of your own came as {type(data).__name__}, of which it could be given no row; pass a "
+            'pytree of arrays whose first axis is rows, such as {"x": images, "y": labels}.'
+        )
+    leaves, names = jax.tree.leaves(data), path_names(data)
+    for name, leaf in zip(names, leaves, strict=True):
+        if not isinstance(leaf, (np.ndarray, jax.Array)) or not leaf.ndim:
+            raise InputError(
+                f"{_place(name)} of the data is {_kind(leaf)} and no array with an axis of rows; pass a pytree of "
+                'arrays whose first axis is rows, such as {"x": images, "y": labels}.'
+            )
+        if not (_is_floating(leaf) or leaf.dtype.kind in "biu"):
+            raise InputError(
+                f"{_place(name)} of the data holds {leaf.dtype}, and only real numbers can be computed with; encode "
+                "it as numbers first."
+            )
+    if not leaves:
+        raise InputError('the data holds no array; pass a pytree of arrays, such as {"x": images, "y": labels}.')
+    if odd := next((name for name, leaf in zip(names, leaves, strict=True) if len(leaf) != len(leaves[0])), None):
+        raise InputError(
+            f"{_place(odd)} of the data has another number of rows than {_place(names[0])}, but the first axis of "
+            "every array is that of rows; give one entry for each row in each of them."
+        )
+    return Layout.of(data, stacked=1)
+
+
+def _check_whole(data: Any) -> None:
+    """Refuse whole numbers that float32, in which rows are kept, would round."""
+    for name, leaf in zip(path_names(data), map(np.asarray, jax.tree.leaves(data)), strict=True):
+        if (
+            leaf.dtype.kind in "iu"
+            and leaf.dtype.itemsize > 2
+            and leaf.size
+            and max(leaf.max(), -leaf.min()) > MOST_WHOLE
+        ):
+            raise InputError(
+                f"{_place(name)} of the data holds whole numbers beyond {MOST_WHOLE:,}, which are kept as float32 and "
+                "would merge there; number them from 0, or split them into smaller ones."
+            )
+
+
+def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
+    """The parameters and where training starts f32[p]."""
+    if not (trainable is None or callable(trainable)):
+        raise InputError(
+            f"trainable is of type {type(trainable).__name__} and cannot be asked about a path; pass a function, such "
+            'as lambda path: path.startswith("head").'
+        )
+    leaves, tree = jax.tree.flatten(params)
+    names = path_names(params)
+    chosen = [_is_trained(name, leaf, trainable) for name, leaf in zip(names, leaves, strict=True)]
+    trained = [leaf for leaf, is_trained in zip(leaves, chosen, strict=True) if is_trained]
+    if not trained:
+        raise InputError(
+            "params hold nothing that is trained, so a run would spend its budget on nothing; pass the pytree of "
+            "arrays that loss(params, row) takes, with a trainable= that is true for the paths of some of them."
+        )
+    layout = Layout.of(trained)
+    start = layout.flat(trained)
+    if not np.isfinite(start).all():
+        raise InputError(
+            "params hold numbers that are not finite, from which no step leads anywhere; start from others, or leave "
+            "these parameters as they are by trainable=."
+        )
+    frozen = tuple(None if is_trained else leaf for leaf, is_trained in zip(leaves, chosen, strict=True))
+    trained_names = tuple(name for name, is_trained in zip(names, chosen, strict=True) if is_trained)
+    return Parameters(tree, trained_names, layout, frozen), start
+
+
+def _is_trained(name: str, leaf: Any, trainable: Callable[[str], bool] | None) -> bool:
+    """True for a parameter to train; functions and other leaves that are no numbers stay as they are."""
+    is_array = isinstance(leaf, (np.ndarray, jax.Array))
+    if trainable is None and not (is_array or isinstance(leaf, float)):
+        return False
+    if trainable is not None and not trainable(name):
+        return False
+    if is_array and _is_floating(leaf):
+        return True
+    raise InputError(
+        f"parameter {_place(name)} is {_kind(leaf)}, which has no gradient; make it an array of floating-point "
+        "numbers, or leave it as it is by a trainable= that is false for its path."
+    )
+
+
+def _check_loss(model: CustomLoss) -> None:
+    """Refuse a loss that cannot be computed of one row, or is no scalar; it sees shapes alone."""
+    shapes = [jax.ShapeDtypeStruct((size,), jnp.float32) for size in (model.parameters.trained.size, model.rows.size)]
+    row = jax.eval_shape(model.rows.tree_of, shapes[1])
+    try:
+        with jax.enable_x64(False):
+            loss = jax.eval_shape(
+                lambda p, x: model.function(model.parameters.tree_of(p), model.rows.tree_of(x)), *shapes
+            )
+    except Exception as error:  # of the user's own code, which saw no value
+        raise InputError(
+            f"the loss could not be computed of one row, {_shapes(row)} ({_first_line(error)}); {_LOSS}, and keep what "
+            "depends on other rows, such as a batch's statistics, out of it."
+        ) from error
+    is_scalar = isinstance(loss, jax.ShapeDtypeStruct) and loss.shape == () and jnp.issubdtype(loss.dtype, jnp.floating)
+    if not is_scalar:
+        raise InputError(
+            f"the loss of one row, {_shapes(row)}, is {_shapes(loss)} and not a floating-point scalar, so it has no "
+            f"gradient; {_LOSS}, and return it alone."
+        )
+    try:
+        with jax.enable_x64(False):
+            jax.eval_shape(jax.grad(model.loss), *shapes, jax.ShapeDtypeStruct((), jnp.float32))
+    except Exception as error:
+        raise InputError(
+            f"the loss of one row has no gradient ({_first_line(error)}), and private training needs one; write it "
+            "with functions that JAX differentiates."
+        ) from error
+
+
+def _is_floating(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def _place(name: str) -> str:
+    return repr(name[:80]) if name else "the array"
+
+
+def _kind(leaf: Any) -> str:
+    if not isinstance(leaf, (np.ndarray, jax.Array)):
+        return f"of type {type(leaf).__name__}"
+    return f"a scalar of {leaf.dtype}" if leaf.ndim == 0 else f"an array of {leaf.dtype}"
+
+
+def _shapes(tree: Any) -> str:
+    """Shapes and types of the arrays of a pytree, by path."""
+    leaves = [
+        f"{leaf.dtype}{list(leaf.shape)}" if hasattr(leaf, "shape") else type(leaf).__name__
+        for leaf in jax.tree.leaves(tree)
+    ]
+    named = [f"{name}: {leaf}" if name else leaf for name, leaf in zip(path_names(tree), leaves, strict=True)]
+    return ", ".join(named)[:200] or "nothing"
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

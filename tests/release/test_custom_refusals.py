@@ -1,0 +1,197 @@
+"""What a loss of one's own cannot be trained with: a sentence each, nothing spent, no private value read."""
+
+import re
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import l2p
+from l2p.base import struct
+from l2p.base.errors import InputError
+from l2p.models.custom import CustomLoss
+from l2p.privacy.cost.sampling import FixedSize
+from l2p.privacy.ledger.ledger import Ledger
+from l2p.privacy.ledger.reservation import limit_of
+from l2p.queries import FeatureSum
+from l2p.release import custom, private_run
+from l2p.run.protector import Protector
+from tests.release.losses import DATA, NUM_FEATURES, NUM_ROWS, START, equinox, logistic
+from tests.release.tables import table
+
+BUDGET = l2p.Budget(1.0, 1e-5)
+HELD = jnp.asarray(np.append(DATA["y"], 1), jnp.float32)  # a longer array, in another type
+REPLACED = l2p.Budget(1.0, 1e-5, l2p.Adjacency.REPLACE_ONE)
+
+
+class Normed(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2)(nn.BatchNorm(use_running_average=False)(x))
+
+
+def of_norm(params, row):
+    return Normed().apply(params, row["x"][None]).sum()
+
+
+def of_batch(params, row):
+    return jnp.mean((row["x"] @ params[0][:, None] - row["y"][:, None]) ** 2)
+
+
+def of_axis(params, row):
+    return jax.lax.pmean(logistic(params, row), "batch")
+
+
+def without_gradient(params, row):
+    return jax.lax.while_loop(lambda value: value < 1, lambda value: value + row["x"].sum(), params[0].sum())
+
+
+@struct.dataclass
+class Describing(Protector):
+    """Asks for the mean of the features."""
+
+    num_steps: int = struct.field(pytree_node=False)
+    any_model = True
+
+    def init(self, params, oracle):
+        return params, ()
+
+    def step(self, params, state, oracle):
+        oracle.ask(FeatureSum(4, jnp.float32(1.0), jnp.float32(9.0)))
+        return params, state
+
+    def finish(self, params, state, setup):
+        return params
+
+
+def sampled(sampler):
+    return l2p.load("dpsgd", BUDGET).replace(sampler=sampler)
+
+
+def of_all_rows(params, row):
+    return ((DATA["x"] @ params[0][:, None]) ** 2).mean()
+
+
+def of_all_labels(params, row):
+    return params[1].sum() * HELD.sum()
+
+
+def but(**arrays):
+    return {"data": DATA | arrays}
+
+
+#: By what is wrong: arguments besides the good ones, and what the sentence says.
+BY_SHAPE = {
+    "batch statistics": (
+        {"model": of_norm, "params": Normed().init(jax.random.key(0), DATA["x"])},
+        r"one row.*ModifyScopeVariableError.*batch's statistics",
+    ),
+    "a mean over a named axis": ({"model": of_axis}, "one row.*unbound axis name.*a batch's statistics"),
+    "a loss of a batch": ({"model": of_batch}, r"one row, x: float32\[3\], y: int32\[\] .*without an axis of rows"),
+    "a loss for each class": ({"model": lambda params, row: row["x"] * params[0]}, r"is float32\[3\] and not a"),
+    "a loss and more": ({"model": lambda params, row: (logistic(params, row), row["x"])}, "return it alone"),
+    "a loss of whole numbers": ({"model": lambda params, row: row["y"]}, r"is int32\[\] and not a floating-point"),
+    "no loss": ({"model": lambda params, row: None}, "is nothing and not a floating-point scalar"),
+    "no gradient": ({"model": without_gradient}, "has no gradient .*while_loop"),
+    "a gradient in place of a loss": ({"model": jax.grad(logistic)}, r"is 0: float32\[3\], 1: float32\[1\] and not"),
+    "a loss of a column that is not there": ({"model": lambda params, row: row["z"]}, "KeyError: 'z'"),
+    "a network in place of a loss": (
+        {"model": equinox()[0], "params": START},
+        r"one row.*write loss\(params, row\)",
+    ),
+    "NaN": ({"params": (np.full(NUM_FEATURES, np.nan), START[1])}, "params hold numbers that are not finite"),
+    "whole numbers": ({"params": (np.arange(NUM_FEATURES), START[1])}, "'0' is an array of int64, which has no grad"),
+    "a key": ({"params": (jax.random.key(0), START[1])}, "'0' is a scalar of key"),
+    "a number of Python": ({"params": (START[0], 0.5)}, "'1' is of type float, which has no gradient"),
+    "complex numbers": ({"params": (START[0] + 0j, START[1])}, "'0' is an array of complex64"),
+    "no parameters": ({"params": None}, "params hold nothing that is trained"),
+    "a list of what is trained": ({"trainable": ["0"]}, "trainable is of type list and cannot be asked"),
+    "all is frozen": ({"trainable": lambda path: False}, "params hold nothing that is trained"),
+    "a row too many": (but(y=DATA["y"][1:]), "'y' of the data has another number of rows than 'x'"),
+    "words": (but(x=np.full((NUM_ROWS, 3), "high")), "'x' of the data holds <U4, and only real numbers"),
+    "a list of rows": ({"data": [{"x": [0.0, 1.0], "y": 1}]}, "'0/x/0' of the data is of type float"),
+    "a number": (but(y=np.float32(1.0)), "'y' of the data is .*no array with an axis of rows"),
+    "nothing": ({"data": {}}, "the data holds no array"),
+    "rows of a table": ({"data": table(40)}, "came as Rows"),
+    "a file": ({"data": "patients.csv"}, "came as str"),
+    "a schema": ({"schema": "ward.json"}, "schema is about a table, but model is a loss of your own"),
+    "public rows": ({"public": DATA}, "public is about a table"),
+}
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch):
+    """Trains with other arguments than good ones, and returns the sentence by which it was refused."""
+    monkeypatch.setattr(private_run, "_train", lambda *_: pytest.fail("a row was read"))
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
+    before = ledger.path.read_bytes()
+
+    def train(data=DATA, protector="noisygd", budget=BUDGET, model=logistic, params=START, **options):
+        with pytest.raises(InputError) as error:
+            l2p.private_train(data, protector, budget, model=model, params=params, ledger=ledger, **options)
+        assert ledger.path.read_bytes() == before
+        assert not ledger.entries()
+        return str(error.value)
+
+    return train
+
+
+@pytest.mark.parametrize("case", BY_SHAPE)
+def test_what_shapes_tell_is_refused_before_a_value_is_read(case, refused, monkeypatch):
+    monkeypatch.setattr(custom, "_check_whole", lambda _: pytest.fail("a value was read"))
+    arguments, says = BY_SHAPE[case]
+    sentence = refused(**arguments)
+    assert re.search(says, sentence), sentence
+    assert sentence.endswith(".")
+    assert ";" in sentence
+    assert str(NUM_ROWS) not in sentence
+
+
+#: Of protectors and of values.
+LATER = {
+    "a learned protector": (
+        {"protector": "universal"},
+        "was made for .*, not for custom:4, .*; for custom use noisygd",
+    ),
+    "a private mean": ({"protector": "noisygd_mean"}, "has no intercept to absorb the shift; choose noisygd"),
+    "features": (
+        {"protector": Describing(1)},
+        "feature_mean describes the features of rows, but what a loss of your own reads need not be",
+    ),
+    "a learned protector in memory": ({"protector": l2p.load("universal")}, "Stepwise.*, not for custom:4"),
+    "a solve": ({"protector": "outpert"}, "output perturbation is proved for smooth losses"),
+    "no privacy": ({"protector": "nonprivate"}, "was made for .*, not for custom"),
+    "a batch above N": (
+        {"protector": sampled(FixedSize(500, 900)), "budget": REPLACED},
+        "set up for 900 rows, but the table has 300",
+    ),
+    "large whole numbers": (but(y=np.full(NUM_ROWS, 2**24 + 1)), "beyond 16,777,216, which are kept as float32"),
+    "a loss that ignores its row": ({"model": of_all_rows}, "reads an array of all rows, 'x' of the data"),
+    "the same, compiled": ({"model": jax.jit(of_all_labels)}, "reads an array of all rows, 'y' of the data"),
+    "a delta above 1 / N": ({"budget": l2p.Budget(1.0, 0.01)}, "delta"),
+    "N unknown": ({"budget": l2p.Budget(1.0, 1e-5, l2p.Adjacency.ADD_REMOVE)}, "pass num_rows"),
+}
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_what_does_not_fit_is_refused_before_anything_is_spent(case, refused):
+    arguments, says = LATER[case]
+    sentence = refused(**arguments)
+    assert re.search(says, sentence), sentence
+
+
+def test_what_belongs_to_a_loss_is_refused_for_a_table(refused):
+    for options in ({"trainable": bool}, {"predict": bool}):
+        assert "are about a loss of your own" in refused(data=table(40), model="logistic", params=None, **options)
+
+
+def test_an_object_that_is_no_model_is_told_what_is_one(refused):
+    assert "model is of type int, which does not say" in refused(data=table(40), model=3, params=None)
+
+
+def test_a_result_without_a_function_that_predicts_says_how_to_predict():
+    model = CustomLoss.stand_in(2, 3)
+    with pytest.raises(InputError, match="pass predict=, a function of"):
+        model.predictions([jnp.zeros(2)], DATA)
