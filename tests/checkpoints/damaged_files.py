@@ -30,7 +30,9 @@ def methods():
     first = {
         type(protector): name for name, protector in reversed(by_name.items()) if type(protector) in CLASSES.values()
     }
-    return {name: by_name[name] for name in (*first.values(), "noisygd", "adamix", "ngd", "pda_dpmd", "outpert")}
+    return {
+        name: by_name[name] for name in (*first.values(), "noisygd", "adamix_projected", "ngd", "pda_dpmd", "outpert")
+    }
 
 
 @functools.cache

@@ -225,6 +225,7 @@ CASES = {
     "bst14": Case(each=("sampled_passes",), accountant="basic", adjacency=Adjacency.REPLACE_ONE, exhausts=True),
     "bst14_sc": Case(each=("sampled_passes",), accountant="basic", adjacency=Adjacency.REPLACE_ONE, exhausts=True),
     "adamix": Case(gentle("adamix")),
+    "adamix_projected": Case(gentle("adamix_projected")),
     "adamix, learned": Case(
         Stepwise(
             PublicClip(spender(2.0), f32([1.0])),

@@ -9,6 +9,7 @@ from tests.protectors.conformance import CASES, EXCEPTIONS
 #: with L2P_CASES=all.
 ALIKE = {
     "adamix, learned": "adamix",
+    "adamix_projected": "adamix",
     "adamix_theory": "adamix",
     "fully_private": "noisygd",
     "pda_dpmd": "adamix",
