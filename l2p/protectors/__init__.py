@@ -65,6 +65,7 @@ from l2p.protectors.with_public_rows.mirror_descent import pda_dpmd
 from l2p.protectors.with_public_rows.only_public import OnlyPublic, agd_avg, onlypub
 from l2p.protectors.with_public_rows.ppsgd import ppgd, ppsgd, ppsgd_tight
 from l2p.protectors.with_public_rows.public_end import AveragedWithPublic, FineTuned
+from l2p.protectors.with_public_rows.public_filter import PublicFilter, PublicTrust
 from l2p.protectors.with_public_rows.public_growth import PublicGrowth
 from l2p.protectors.with_public_rows.public_moments import PublicMoments, public_moments
 from l2p.protectors.with_public_rows.ridge import Ridge

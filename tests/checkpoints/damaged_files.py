@@ -51,6 +51,7 @@ def examples():
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,
         "kalman": kalman,
+        "with_public": BUILDERS["control_public"](jax.random.key(0)),
         "lstm_public": pair,
         "lstm_steps": of_steps,
     }

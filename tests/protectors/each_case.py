@@ -36,6 +36,7 @@ ALIKE = {
     "permutation epochs, LSTM scheduler": "control, permutation epochs",
     "shares, norm query, batches": "paper, norm query",
     "kalman, eigenbasis": "control, eigenbasis",
+    "kalman, public rows": "control, eigenbasis",
     "pair, public schedule and steps": "pair",
     "noisygd_mean": "control",
     "dpsgd_mean": "dpsgd",

@@ -27,9 +27,11 @@ from l2p.protectors import (
     MixProjector,
     NormQuery,
     Optax,
+    PublicFilter,
     PublicGeometry,
     PublicGrowth,
     PublicRecurrentScheduler,
+    PublicTrust,
     RecurrentProjector,
     RecurrentScheduler,
     RecurrentSteps,
@@ -169,6 +171,10 @@ KALMAN = Stepwise(
 )
 #: What it may have besides: prices by what was bought first.
 ADAPTIVE_KALMAN = KALMAN.with_purchases(BaseRate(RISING - 2.0, f32(-1.0), f32(0.1), RISING - 1.0, RISING))
+#: It takes something of everything from public rows.
+WITH_PUBLIC = PublicFilter(
+    KALMAN.scheduler, KALMAN.projector, KALMAN.purchases, trust=PublicTrust(RISING, RISING, RISING, RISING, RISING)
+)
 PAIR = Stepwise(
     RecurrentScheduler(RISING, RISING, RISING, recurrent(SCHEDULE_INPUTS, SCHEDULE_OUTPUTS)),
     RecurrentProjector(*[RISING] * 13, recurrent(INPUTS, OUTPUTS), KALMAN.projector.line),

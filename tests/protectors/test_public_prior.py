@@ -1,22 +1,19 @@
 """A filter that starts at the minimum of public rows, and knows how far private ones may be from there."""
 
 import dataclasses
-from types import SimpleNamespace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2p.base.errors import InputError
 from l2p.models import MODELS, find_model
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.protectors import CurveScheduler, KalmanProjector, Stepwise
-from l2p.protectors.with_public_rows.public_prior import SCALES, _scale, from_public_rows
+from l2p.protectors.with_public_rows.public_prior import SCALES, _scale
 from l2p.protectors.with_public_rows.warm_start import WarmStart
 from l2p.queries.solve import most_likely
 from l2p.run.run import Simulation, start
@@ -127,11 +124,3 @@ def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_m
     assert (first.state.observation.prior <= before).all()
     assert begun(table(300, 3), many).state.observation.prior.sum() < first.state.observation.prior.sum()
     assert loss(plain.params) > loss(first.params) > loss(begun(table(300, 3), many).params)
-
-
-def test_a_run_without_public_rows_says_so():
-    plain, setup = begun(table(300)), setup_of(1.0, 300)
-
-    oracle: Any = SimpleNamespace(public=None, setup=setup)
-    with pytest.raises(InputError, match="prior from public rows learns from public rows, and there are none"):
-        from_public_rows(plain.params, plain.state, oracle, FILTER)
