@@ -32,12 +32,12 @@ def main() -> None:
     for method, style in (("only public", "--"), ("paragon", ":")):
         (error,) = (float(line["test_error"]) for line in lines if line["method"] == method)
         against_epsilon.axhline(error, color="black", linestyle=style, label=method)
+    rows = [int(line["rows per class"]) for line in samples]
     for column in list(samples[0])[1:]:
-        rows = [int(line["rows per class"]) for line in samples]
         errors = [float(line[column].split()[0]) / 100 for line in samples]
         trade_off.plot(rows, errors, "o-", label=column.removesuffix(", %"))
     against_epsilon.set_xscale("log")
-    trade_off.set_xscale("log")
+    trade_off.set_xticks(rows)
     _label(against_epsilon, "epsilon", "test error")
     _label(robustness, "test error", "AUC of an attack by the loss")
     _label(trade_off, "training rows per class", "test error")

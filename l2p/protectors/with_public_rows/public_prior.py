@@ -64,7 +64,9 @@ def from_public_rows(
     guess, curvature = projector.at_start(params, with_moments, setup)
     scale, minimum = _searched(setup.model, params, guess, gradients.rows)
     # Taken at the start, where gradients vary at least as much as at a minimum that few rows overfit.
-    noise = gradients.variance() / jnp.square(curvature)
+    noise = gradients.variance()
+    # Divided twice where it is learned: the square of a square of a feature that is nearly zero would be no number.
+    noise = noise / jnp.square(curvature) if taken is None else noise / curvature / curvature
     share, (prior, _) = scale * guess / (scale * guess + noise), projector.at_start(params, state.observation, setup)
     shift: jax.Array | float = SHIFT
     if taken is not None:

@@ -37,9 +37,11 @@ def table(num_rows, seed, opposite=False):
     return Rows(jnp.asarray(x), jnp.asarray(y, jnp.float32), jnp.ones(num_rows))
 
 
-PRIVATE, PUBLIC, NONE = table(N, 0), table(16, 1), table(16, 1).replace(mask=jnp.zeros(16))
+#: So many that cross-validation follows them.
+MANY = 100
+PRIVATE, PUBLIC, NONE = table(N, 0), table(MANY, 1), table(MANY, 1).replace(mask=jnp.zeros(MANY))
 #: Opposite labels, so that a start at their minimum is a bad one.
-MISLEADING = table(16, 1, opposite=True)
+MISLEADING = table(MANY, 1, opposite=True)
 
 
 @functools.cache
