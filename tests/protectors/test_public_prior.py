@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.models import MODELS, find_model
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.protectors import CurveScheduler, KalmanProjector, Stepwise
+from l2p.protectors.with_public_rows.public_filter import PublicFilter, PublicTrust
 from l2p.protectors.with_public_rows.public_prior import SCALES, _scale
 from l2p.protectors.with_public_rows.warm_start import WarmStart
 from l2p.queries.solve import most_likely
@@ -124,3 +126,11 @@ def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_m
     assert (first.state.observation.prior <= before).all()
     assert begun(table(300, 3), many).state.observation.prior.sum() < first.state.observation.prior.sum()
     assert loss(plain.params) > loss(first.params) > loss(begun(table(300, 3), many).params)
+
+
+def test_a_filter_that_has_learned_to_start_from_public_rows_does_not_start_from_them_twice():
+    trust = PublicTrust(*map(constant, (0.0, 0.0, -4.0, -4.0, 2.0)))
+    learned = PublicFilter(FILTER.scheduler, FILTER.projector, trust=trust)
+    with pytest.raises(InputError, match="leave :pretrained out"):
+        WarmStart.of(learned, "mine:pretrained", pretrained=True, projected=False)
+    assert WarmStart.of(learned, "mine:projected", pretrained=False, projected=True).inner is learned
