@@ -25,11 +25,12 @@ from adamix_table import (
     SETS,
     TUNING,
     Draw,
+    best_rate,
     faster,
     private_score,
     public_score,
     split,
-    without_projection,
+    tuning_draw,
 )
 
 from l2p.compare.audit.mixed import subspace_errors
@@ -40,7 +41,16 @@ from l2p.privacy import Budget, Filter
 from l2p.protectors import HAND_DESIGNED, PublicFit, PublicSubspace, PublicSum
 from l2p.protectors.hand_designed import Problem, logit_constant
 from l2p.protectors.stepwise.public_rows import PublicGradients
-from l2p.protectors.with_public_rows.adamix import CLIPPED_RATE, SIGMA, adamix, descent, ngd, steps_for
+from l2p.protectors.with_public_rows.adamix import (
+    CLIPPED_RATE,
+    SIGMA,
+    adamix,
+    adamix_projected,
+    descent,
+    fully_private,
+    ngd,
+    steps_for,
+)
 from l2p.protectors.with_public_rows.adamix_theory import adamix_theory
 from l2p.queries.solve import minimise
 from l2p.run.protector import Protector
@@ -51,6 +61,8 @@ Make = Callable[[Problem], Protector]
 Start = Callable[[Draw, int], jax.Array]
 Change = Callable[[Draw], Draw]
 Table = tuple[list[str], list[list[str]]]
+#: Budgets of the trade-off between public and private rows.
+SAMPLE_BUDGETS = (1.0, 3.0, 10.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,11 +79,11 @@ class Config:
         return [SETS[self.source](seed) for seed in range(self.seeds)]
 
     def best(self, make: Make, change: Change = lambda draw: draw, start: Start | None = None) -> float:
-        """The factor with the least test error on the draw for tuning."""
+        """The factor with the least test error on the public data for tuning."""
         if len(self.factors) == 1:
             return self.factors[0]
-        draw = change(SETS[self.source](TUNING))
-        return min(self.factors, key=lambda factor: self._error(make, draw, TUNING, factor, start))
+        draw = change(tuning_draw(self.source))
+        return best_rate(make, draw, [self.epsilon], self.factors, None if start is None else start(draw, TUNING))
 
     def error(self, make: Make, change: Change = lambda draw: draw, start: Start | None = None) -> str:
         """Mean test error in percent and its standard error over draws, at the best factor, which follows."""
@@ -89,28 +101,22 @@ def _percent(errors: list[float]) -> str:
     return f"{100 * np.mean(errors):.2f} +- {100 * spread:.2f}"
 
 
-def _onto(matrix: str, number: int | None) -> Make:
-    def make(problem: Problem) -> Protector:
-        projector = PublicSubspace(PublicSum(descent(CLIPPED_RATE)), number, matrix)  # type: ignore[arg-type]
-        return adamix(problem).replace(projector=projector)
-
-    return make
+def _along_rows(problem: Problem) -> Protector:
+    return adamix(problem).replace(projector=PublicSubspace(PublicSum(descent(CLIPPED_RATE)), matrix="rows"))
 
 
 def ablation(config: Config) -> Table:
-    """Test error without each part."""
+    """Test error without each part, and with a projection."""
     variants: dict[str, Make] = {
         "adamix": adamix,
-        "without projection": without_projection,
-        "projection onto the rows' gradients": _onto("rows", None),
-        "without adaptive clip": lambda p: adamix(p).replace(scheduler=ngd(p).scheduler),
+        "projection onto the total gradient, adamix_projected": adamix_projected,
+        "projection onto the rows' gradients": _along_rows,
+        "without adaptive clip, ngd": ngd,
+        "projection without adaptive clip": lambda p: adamix_projected(p).replace(scheduler=ngd(p).scheduler),
         "without start": lambda p: adamix(p).without(PublicFit),
-        "without the public gradient": lambda p: adamix(p).replace(
-            projector=PublicSubspace(descent(CLIPPED_RATE), None, "total")
-        ),
-        "ngd": ngd,
+        "without the public gradient": lambda p: adamix(p).replace(projector=descent(CLIPPED_RATE)),
         "decay towards the start": lambda p: adamix(p).replace(
-            projector=PublicSubspace(PublicSum(descent(CLIPPED_RATE, to_start=True)), None, "total")
+            projector=PublicSum(descent(CLIPPED_RATE, to_start=True))
         ),
     }
     lines = [[name, config.error(make)] for name, make in variants.items()]
@@ -123,7 +129,7 @@ def clip(config: Config) -> Table:
 
     def at(share: float) -> Make:
         def make(problem: Problem) -> Protector:
-            plain = without_projection(problem)
+            plain = adamix(problem)
             return plain.replace(scheduler=plain.scheduler.replace(logit_share=logit_constant(share)))
 
         return make
@@ -138,7 +144,7 @@ def starts(config: Config) -> Table:
     knows the class but not the images."""
     lines = []
     for name, shots, names in (("zero", 0, 0), ("names", 0, 1), ("few shots", 1, 0), ("names, then few shots", 1, 1)):
-        make = without_projection if shots else lambda p: without_projection(p).without(PublicFit)
+        make = adamix if shots else lambda p: adamix(p).without(PublicFit)
         lines.append([name, config.error(make, start=_at_names if names else None)])
     return ["start", "test error, %"], lines
 
@@ -161,7 +167,7 @@ def sigma(config: Config) -> Table:
         def make(problem: Problem) -> Protector:
             steps = steps_for(problem.budget, noise)
             slower = PublicSum(descent(CLIPPED_RATE * (SIGMA / noise) ** 2))
-            return without_projection(problem).replace(num_steps=steps, projector=slower)
+            return adamix(problem).replace(num_steps=steps, projector=slower)
 
         return make
 
@@ -223,13 +229,32 @@ def pdp(config: Config) -> Table:
 
 
 def shots(config: Config) -> Table:
-    """Test error by public rows per class, of public rows alone and of AdaMix without projection beside the others."""
+    """Test error by public rows per class, of public rows alone and of AdaMix, for which the others are private."""
     lines = []
     for count in (1, 2, 4, 8):
         change = functools.partial(_with_public, per_class=count)
         alone = _percent([public_score(change(draw)).error for draw in config.draws])
-        lines.append([str(count), alone, config.error(without_projection, change)])
+        lines.append([str(count), alone, config.error(adamix, change)])
     return ["public rows per class", "only public, %", "mixed, %"], lines
+
+
+def samples(config: Config) -> Table:
+    """Test error by training rows per class: all of them public, or all of them private at budgets."""
+    lines = []
+    for count in (2, 4, 8, 16, 26):
+        public = _percent([public_score(_with_public(draw, count)).error for draw in config.draws])
+        change = functools.partial(_only_private, per_class=count)
+        private = [
+            dataclasses.replace(config, epsilon=epsilon).error(fully_private, change) for epsilon in SAMPLE_BUDGETS
+        ]
+        lines.append([str(count), public, *private])
+    return ["rows per class", "public, %", *(f"private, epsilon {epsilon:g}, %" for epsilon in SAMPLE_BUDGETS)], lines
+
+
+def _only_private(draw: Draw, per_class: int) -> Draw:
+    """So many training rows of each class, all private."""
+    rows = _with_public(draw, per_class).public
+    return dataclasses.replace(draw, private=rows, public=jax.tree.map(lambda leaf: leaf[:0], rows))
 
 
 def _with_public(draw: Draw, per_class: int) -> Draw:
@@ -248,7 +273,7 @@ def shift(config: Config) -> Table:
     for share in (0.0, 0.3, 0.6, 0.9):
         change = functools.partial(_shifted, share=share)
         alone = _percent([public_score(change(draw)).error for draw in config.draws])
-        lines.append([f"{share:g}", alone, config.error(without_projection, change)])
+        lines.append([f"{share:g}", alone, config.error(adamix, change)])
     return ["shift", "only public, %", "mixed, %"], lines
 
 
@@ -288,7 +313,8 @@ def _excess(seed: int, steps: int, per_class: int, epsilon: float) -> float:
 
 
 MEASURES: dict[str, Callable[[Config], Table]] = {
-    measure.__name__: measure for measure in (ablation, clip, starts, sigma, subspace, pdp, shots, shift, rates)
+    measure.__name__: measure
+    for measure in (ablation, clip, starts, sigma, subspace, pdp, shots, samples, shift, rates)
 }
 
 

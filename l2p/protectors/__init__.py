@@ -59,12 +59,13 @@ from l2p.protectors.stepwise.public_parts import (
 from l2p.protectors.stepwise.row_length import RowLength
 from l2p.protectors.stepwise.schedulers import Decaying, ShareScheduler
 from l2p.protectors.stepwise.stepwise import Stepwise
-from l2p.protectors.with_public_rows.adamix import adamix, fully_private, ngd
+from l2p.protectors.with_public_rows.adamix import adamix, adamix_projected, fully_private, ngd
 from l2p.protectors.with_public_rows.adamix_theory import AdaMixTheory, adamix_theory
 from l2p.protectors.with_public_rows.mirror_descent import pda_dpmd
 from l2p.protectors.with_public_rows.only_public import OnlyPublic, agd_avg, onlypub
 from l2p.protectors.with_public_rows.ppsgd import ppgd, ppsgd, ppsgd_tight
 from l2p.protectors.with_public_rows.public_end import AveragedWithPublic, FineTuned
+from l2p.protectors.with_public_rows.public_filter import PublicFilter, PublicTrust
 from l2p.protectors.with_public_rows.public_growth import PublicGrowth
 from l2p.protectors.with_public_rows.public_moments import PublicMoments, public_moments
 from l2p.protectors.with_public_rows.ridge import Ridge

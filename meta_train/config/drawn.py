@@ -56,6 +56,8 @@ class Tasks(abc.ABC):
     #: Fields that only some kinds of tasks let a config set.
     fresh_shares: tuple[float, float] | None = dataclasses.field(default=None, init=False)
     least_rows: float = dataclasses.field(default=1.0, init=False)
+    public_share: float = dataclasses.field(default=0.0, init=False)
+    public_shift: float = dataclasses.field(default=0.0, init=False)
     directions: int | None = dataclasses.field(default=None, init=False)
     #: True if tables of more classes than a model has lend it some of them.
     lends: ClassVar[bool] = False
@@ -140,6 +142,8 @@ class Tasks(abc.ABC):
             "ridge": self.ridge,
             "fresh_shares": self.fresh_shares or ALL_FRESH,
             "least_rows": self.least_rows,
+            "public_share": self.public_share,
+            "public_shift": self.public_shift,
         }
 
 

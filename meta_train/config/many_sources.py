@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
@@ -29,6 +30,8 @@ class ManySources(Tasks):
       least_rows: of tasks that are scored on rows that they did not read, the share of those rows that they have at
         least; up to all of them, on a logarithmic scale. Where a table has fewer, that is what a task stands for.
       distinct_rows: whether each row of a table counts once in a task, which then has no more rows than the table.
+      public_share: the largest share of a task's rows that is public, beside runs that read the others; 0 for none.
+      public_shift: by how many standard deviations along some direction public rows differ from the others at most.
     """
 
     num_features: tuple[int, ...]
@@ -39,6 +42,8 @@ class ManySources(Tasks):
     shape_rows: tuple[int, ...] | None = None
     least_rows: float = 1.0
     distinct_rows: bool = False
+    public_share: float = 0.0
+    public_shift: float = 0.0
     lends: ClassVar[bool] = True
     #: Fields with an entry for each shape.
     BY_SHAPE: ClassVar[tuple[str, ...]] = ("num_features", "sources", "models", "sampling_rates", "shape_rows")
@@ -65,6 +70,12 @@ class ManySources(Tasks):
         if shares is None and (self.least_rows < 1 or self.distinct_rows):
             field = "least_rows" if self.least_rows < 1 else "distinct_rows"
             refuse(self, field, "a run on few rows has to be scored on others, or overfitting pays; set fresh_shares")
+        if not 0 <= self.public_share < 1:
+            refuse(self, "public_share", "it is a share of a task's rows; choose a number from 0 up to, but not, 1")
+        if not 0 <= self.public_shift < math.inf:
+            refuse(self, "public_shift", "it is a distance; choose 0 or a number of standard deviations, such as 2")
+        if shares is None and self.public_share:
+            refuse(self, "public_share", "a run is scored on rows that it did not read then; set fresh_shares")
         check_rates(self)
 
     @property

@@ -40,6 +40,11 @@ class Marks(NamedTuple):
     reached: jax.Array | None = None
     gap: jax.Array | None = None
 
+    def reaching(self, loss: jax.Array) -> "Marks":
+        """The same where another run, which one can always have, reaches a loss f32[]: ends above both have a price."""
+        reached = loss if self.reached is None else jnp.minimum(self.reached, loss)
+        return self._replace(reached=reached, gap=_gap(reached, self.best))
+
 
 def marks_of(
     model: Model, read: Rows, scored: Rows, best_loss: jax.Array, setup: Setup, scoring: Scoring = USUAL

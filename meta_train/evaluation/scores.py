@@ -62,19 +62,30 @@ def whole_run(
     setup: Setup,
     key: jax.Array,
     scored: Rows | None = None,
+    public: Rows | None = None,
     scoring: Scoring = USUAL,
 ) -> tuple[Score, jax.Array]:
     """Score of the released params after a whole run, on the rows it read or on those in `scored`; and the share f32[]
-    of the budget it spent."""
-    noise = Simulation(key)
+    of the budget it spent. Where ends above have a price and there are public rows, one above that of the same run
+    without them has it, too, so that no task is worse for having them."""
     model = setup.model
-    run_at_start, _ = start(protector, model.init(rows.x.shape[1]), rows, setup, noise)
-    run_at_end, _, _ = advance(protector, run_at_start, rows, setup, noise, protector.num_steps)
-    params = protector.finish(run_at_end.params, run_at_end.state, setup)
+    params, spent = _released(protector, rows, setup, key, public)
     scored = rows if scored is None else scored
     marks = marks_of(model, rows, scored, best_loss, setup, scoring)
-    reached = score(mean_loss(params, model, scored), marks, scoring)
-    return reached, run_at_end.spending.spent / setup.price_list.budget
+    if public is not None and scoring.above:
+        without, _ = _released(jax.lax.stop_gradient(protector), rows, setup, key, None)
+        marks = marks.reaching(mean_loss(without, model, scored))
+    return score(mean_loss(params, model, scored), marks, scoring), spent / setup.price_list.budget
+
+
+def _released(
+    protector: Protector, rows: Rows, setup: Setup, key: jax.Array, public: Rows | None
+) -> tuple[jax.Array, jax.Array]:
+    """Params f32[p] that a whole run releases, and what it spent f32[]."""
+    noise = Simulation(key)
+    run_at_start, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, noise, public)
+    run_at_end, _, _ = advance(protector, run_at_start, rows, setup, noise, protector.num_steps, public)
+    return protector.finish(run_at_end.params, run_at_end.state, setup), run_at_end.spending.spent
 
 
 def evaluate(
@@ -89,8 +100,8 @@ def evaluate(
     """Per task: the score as deployed, with the cap, and its part above, and the constraint's value without the cap,
     f32[B] each. With `stacked`, each task has a protector of its own."""
     keys = jax.random.split(key, batch.log_signal.shape[0])
-    run = jax.vmap(functools.partial(whole_run, scoring=scoring), (0 if stacked else None, 0, 0, 0, 0, 0))
+    run = jax.vmap(functools.partial(whole_run, scoring=scoring), (0 if stacked else None, 0, 0, 0, 0, 0, 0))
     (rows, capped), (_, free) = (budgets.simulate(batch, model, capped) for capped in (True, False))
-    scores, _ = run(protector, rows, batch.best_loss, capped, keys, batch.scored)
-    _, spent = run(protector, rows, batch.best_loss, free, keys, batch.scored)
+    scores, _ = run(protector, rows, batch.best_loss, capped, keys, batch.scored, batch.public)
+    _, spent = run(protector, rows, batch.best_loss, free, keys, batch.scored, batch.public)
     return {"score": scores.value, "above": scores.above, "constraint": spent - 1.0}

@@ -31,6 +31,7 @@ from meta_train.tasks.drawing import (
     refuse_more,
     with_label_noise,
 )
+from meta_train.tasks.public_part import with_public_part
 from meta_train.tasks.reference import RIDGE, best_loss, best_losses
 from meta_train.tasks.spans import Span, choose_rows, columns_of, draw_rows
 
@@ -54,6 +55,7 @@ class TaskBatch:
         rows that they read.
       copies: f32[B], how many rows of the simulated table each row stands for; None for one. Runs that are scored on
         the rows that they read have all there are, as on a large table.
+      public: rows of the same tasks that cost nothing, none of which is among `rows`; None for no tasks with any.
     """
 
     rows: Rows
@@ -61,6 +63,7 @@ class TaskBatch:
     best_loss: jax.Array
     scored: Rows | None = None
     copies: jax.Array | None = None
+    public: Rows | None = None
 
 
 class Family(abc.ABC):
@@ -123,11 +126,14 @@ class Family(abc.ABC):
         signal_power: float = 1.0,
         fresh_shares: tuple[float, float] = (1.0, 1.0),
         least_rows: float = 1.0,
+        public_share: float = 0.0,
+        public_shift: float = 0.0,
     ) -> TaskBatch:
         """Draw `num_tasks` tasks; their log(mu N) are stratified over the range `log_signal`, lowest first: at
         u^signal_power of it for u spread evenly over [0, 1]. `ridge` is that of the reference solution. `fresh_shares`
         are the shares of tasks, at the ends of the range, that are scored on other rows, where the family has them;
-        these have from `least_rows` of the rows up to all of them.
+        these have from `least_rows` of the rows up to all of them. Up to `public_share` of a task's rows are public,
+        and differ from the others by up to `public_shift` (`public_part.py`), where runs are scored on other rows.
 
         Raises:
           InputError: the family has no tasks with that many features.
@@ -149,7 +155,10 @@ class Family(abc.ABC):
         on_read, on_scored = jax.vmap(functools.partial(best_losses, model, ridge=ridge))(rows, scored)
         choose = jax.vmap(lambda fresh, scored, read: jax.tree.map(functools.partial(jnp.where, fresh), scored, read))
         best = jnp.where(fresh, on_scored, on_read)
-        return TaskBatch(rows, signal, best, choose(fresh, scored, rows), jnp.where(fresh, 1.0, COPIES))
+        scored, public = choose(fresh, scored, rows), None
+        if public_share:
+            rows, public = with_public_part(jax.random.fold_in(key, 4), rows, public_share, public_shift)
+        return TaskBatch(rows, signal, best, scored, jnp.where(fresh, 1.0, COPIES), public)
 
 
 @dataclasses.dataclass(frozen=True)

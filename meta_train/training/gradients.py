@@ -17,6 +17,7 @@ from l2p.protectors.learned.line import LineStep
 from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.learned.tunable import combine, of_parts, of_wide_tables, partition, tunable
 from l2p.protectors.stepwise.purchase import KINDS
+from l2p.protectors.with_public_rows.public_filter import PublicTrust
 from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.learners import MetaGradients
@@ -34,7 +35,7 @@ from meta_train.training.objective import first_segment, next_segment, soft_run,
 from meta_train.training.on_devices import of_tasks, on_host
 
 #: Classes of the parts that `tunes` may name.
-PARTS = {"line": LineStep, "retreat": Retreat}
+PARTS = {"line": LineStep, "retreat": Retreat, "public": PublicTrust}
 #: Parts of a protector that decide what the budget is spent on; purchases that are not free do, too.
 SPENDERS = ("scheduler", "norm_query")
 
@@ -152,6 +153,8 @@ def update(
     tasks = (rows, batch.best_loss, setups, keys)
     if batch.scored is not None:
         tasks = (*tasks, batch.scored)
+    if batch.public is not None:
+        tasks = (*tasks, batch.public)
     if learner.unroll is None:
         state, _, metrics = _descend(
             state, step, learner, outer, scoring, _whole(step, learner, scoring), tasks, jnp.array(0)

@@ -57,13 +57,15 @@ def first_segment(
     setup: Setup,
     key: jax.Array,
     scored: Rows | None = None,
+    public: Rows | None = None,
     *,
     num_steps: int,
     scoring: Scoring = USUAL,
 ) -> tuple[Score, tuple[Run, jax.Array]]:
     """`next_segment` from the start of a run, including the queries of `init`."""
-    begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key))
-    return next_segment(protector, begun, rows, best_loss, setup, key, scored, num_steps=num_steps, scoring=scoring)
+    begun, _ = start(protector, setup.model.init(rows.x.shape[1]), rows, setup, Simulation(key), public)
+    pieces = {"num_steps": num_steps, "scoring": scoring}
+    return next_segment(protector, begun, rows, best_loss, setup, key, scored, public, **pieces)
 
 
 def next_segment(
@@ -74,6 +76,7 @@ def next_segment(
     setup: Setup,
     key: jax.Array,
     scored: Rows | None = None,
+    public: Rows | None = None,
     *,
     num_steps: int,
     scoring: Scoring = USUAL,
@@ -86,7 +89,14 @@ def next_segment(
     noise = Simulation(key)
     before, scored = run.spending.spent, rows if scored is None else scored
     run, _, losses = advance(
-        protector, run, rows, setup, noise, num_steps, observe=lambda params: mean_loss(params, setup.model, scored)
+        protector,
+        run,
+        rows,
+        setup,
+        noise,
+        num_steps,
+        public,
+        observe=lambda params: mean_loss(params, setup.model, scored),
     )
     even = setup.price_list.budget * num_steps / protector.num_steps
     scores = score(losses, marks_of(setup.model, rows, scored, best_loss, setup, scoring), scoring)

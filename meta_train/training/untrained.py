@@ -21,7 +21,9 @@ from l2p.protectors import (
     MixProjector,
     NormQuery,
     Optax,
+    PublicFilter,
     PublicRecurrentScheduler,
+    PublicTrust,
     RecurrentProjector,
     RecurrentScheduler,
     RecurrentSteps,
@@ -226,6 +228,27 @@ def filter_retreat(key: jax.Array) -> Stepwise:
     return _with_networks_of_filter(control_retreat(key), key)
 
 
+def control_public(key: jax.Array) -> PublicFilter:
+    """`control_retreat` that takes from public rows its start, its prior and a part of its clipping norms."""
+    return _with_public_rows(control_retreat(key))
+
+
+def filter_public(key: jax.Array) -> PublicFilter:
+    """The same from `filter_retreat`."""
+    return _with_public_rows(filter_retreat(key))
+
+
+def _with_public_rows(plain: Stepwise) -> PublicFilter:
+    trust = PublicTrust(
+        log_reach=_curve(0.0, 0.0),
+        logit_shift=_curve(0.0, 0.0),
+        logit_off=_curve(-4.0, -4.0),
+        logit_clip=_curve(-4.0, -4.0),
+        logit_quantile=_curve(2.0, 2.0),
+    )
+    return PublicFilter(plain.scheduler, plain.projector, plain.purchases, trust=trust)
+
+
 def _with_networks_of_filter(plain: Stepwise, key: jax.Array) -> Stepwise:
     network = init_mlp(jax.random.fold_in(key, 5), (INPUTS, 24, 12, OUTPUTS))
     schedule = init_mlp(jax.random.fold_in(key, 6), (SCHEDULE_INPUTS, 16, 1))
@@ -350,6 +373,8 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "control_retreat": control_retreat,
     "filter": filter_with_network,
     "filter_retreat": filter_retreat,
+    "control_public": control_public,
+    "filter_public": filter_public,
     "filter_lstm": filter_with_lstm,
     "lstm": lstm,
     "lstm_public": lstm_public,

@@ -30,7 +30,9 @@ def methods():
     first = {
         type(protector): name for name, protector in reversed(by_name.items()) if type(protector) in CLASSES.values()
     }
-    return {name: by_name[name] for name in (*first.values(), "noisygd", "adamix", "ngd", "pda_dpmd", "outpert")}
+    return {
+        name: by_name[name] for name in (*first.values(), "noisygd", "adamix_projected", "ngd", "pda_dpmd", "outpert")
+    }
 
 
 @functools.cache
@@ -49,6 +51,7 @@ def examples():
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,
         "kalman": kalman,
+        "with_public": BUILDERS["control_public"](jax.random.key(0)),
         "lstm_public": pair,
         "lstm_steps": of_steps,
     }

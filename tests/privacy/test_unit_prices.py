@@ -277,7 +277,16 @@ def test_planning_sees_the_noise_of_units():
 TAKES_UNITS = {"adadp", "auto_clip", "dp_fc", "dp_ls", "dp_newton", "hyfree", "linear_scaling", "noisygd"}
 TAKES_UNITS |= {"noisygd_mean", "pass_glm"}
 #: Likewise; all but the last learn from public rows, which are nobody's units.
-TAKES_UNITS |= {"adamix", "adamix_theory", "ngd", "pda_dpmd", "public_moments", "ppgd", "fully_private"}
+TAKES_UNITS |= {
+    "adamix",
+    "adamix_projected",
+    "adamix_theory",
+    "ngd",
+    "pda_dpmd",
+    "public_moments",
+    "ppgd",
+    "fully_private",
+}
 
 
 def table(count=200):

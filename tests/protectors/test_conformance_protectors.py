@@ -25,16 +25,12 @@ from l2p.protectors import (
 from l2p.run.run import Release, Simulation
 from l2p.task.noise import Entropy
 from tests.conftest import EVERY_CASE
-from tests.protectors.conformance import (
-    ALIKE,
-    ALIKE_DERIVATIVES,
+from tests.protectors.conformance import CASES, EXCEPTIONS, NO_ROW, of_length
+from tests.protectors.each_case import ALIKE, ALIKE_DERIVATIVES, KINDS, every_case, every_kind
+from tests.protectors.examples import (
     BUDGETS,
-    CASES,
-    EXCEPTIONS,
     KEY,
-    KINDS,
     MIDDLE,
-    NO_ROW,
     OTHER_ROWS,
     PART,
     ROWS,
@@ -43,18 +39,17 @@ from tests.protectors.conformance import (
     ZERO,
     D,
     N,
+    f32,
+    logs,
+    perturbed,
+)
+from tests.protectors.runs import (
     advance,
     events,
-    every_case,
-    every_kind,
-    f32,
     filter_of,
     grid,
     jit_advance,
     jit_start,
-    logs,
-    of_length,
-    perturbed,
     pick,
     plan_noise,
     run,

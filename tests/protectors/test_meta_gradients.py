@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from l2p.protectors import Eigenbasis, Stepwise
-from tests.protectors.conformance import BUDGETS, CASES, KEY, MODEL, ROWS, STEPS, ZERO, every_derivative, run, setup_of
+from tests.protectors.conformance import CASES
+from tests.protectors.each_case import every_derivative
+from tests.protectors.examples import BUDGETS, KEY, MODEL, ROWS, STEPS, ZERO
+from tests.protectors.runs import run, setup_of
 
 
 @functools.cache

@@ -1,8 +1,6 @@
 """A filter that starts at the minimum of public rows, and knows how far private ones may be from there."""
 
 import dataclasses
-from types import SimpleNamespace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +14,8 @@ from l2p.oracle.setup import Setup
 from l2p.privacy import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.protectors import CurveScheduler, KalmanProjector, Stepwise
-from l2p.protectors.with_public_rows.public_prior import SCALES, _scale, from_public_rows
+from l2p.protectors.with_public_rows.public_filter import PublicFilter, PublicTrust
+from l2p.protectors.with_public_rows.public_prior import SCALES, _scale
 from l2p.protectors.with_public_rows.warm_start import WarmStart
 from l2p.queries.solve import most_likely
 from l2p.run.run import Simulation, start
@@ -129,9 +128,9 @@ def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_m
     assert loss(plain.params) > loss(first.params) > loss(begun(table(300, 3), many).params)
 
 
-def test_a_run_without_public_rows_says_so():
-    plain, setup = begun(table(300)), setup_of(1.0, 300)
-
-    oracle: Any = SimpleNamespace(public=None, setup=setup)
-    with pytest.raises(InputError, match="prior from public rows learns from public rows, and there are none"):
-        from_public_rows(plain.params, plain.state, oracle, FILTER)
+def test_a_filter_that_has_learned_to_start_from_public_rows_does_not_start_from_them_twice():
+    trust = PublicTrust(*map(constant, (0.0, 0.0, -4.0, -4.0, 2.0)))
+    learned = PublicFilter(FILTER.scheduler, FILTER.projector, trust=trust)
+    with pytest.raises(InputError, match="leave :pretrained out"):
+        WarmStart.of(learned, "mine:pretrained", pretrained=True, projected=False)
+    assert WarmStart.of(learned, "mine:projected", pretrained=False, projected=True).inner is learned

@@ -27,11 +27,12 @@ from l2p.protectors import (
 )
 from l2p.protectors.by_hand.hyfree import _least_change
 from l2p.run.run import Simulation
-from tests.protectors.conformance import (
+from tests.protectors.conformance import CASES
+from tests.protectors.each_case import every_case
+from tests.protectors.examples import (
     ADADP,
     ADAGRAD_LIKE,
     BUDGETS,
-    CASES,
     EVEN,
     GREEDY,
     HYFREE,
@@ -44,18 +45,11 @@ from tests.protectors.conformance import (
     ZERO,
     D,
     N,
-    every_case,
     f32,
-    grid,
-    jit_advance,
-    jit_start,
     logs,
-    pick,
-    run,
-    setup,
-    setup_of,
     sgd,
 )
+from tests.protectors.runs import grid, jit_advance, jit_start, pick, run, setup, setup_of
 
 
 def unlimited(accountant):

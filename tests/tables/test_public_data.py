@@ -230,7 +230,7 @@ class Untouchable(RowSource):
 def two_directions_of_the_total():
     """A total gradient of two classes has one."""
     adamix = HAND_DESIGNED["adamix"](BUDGET)
-    return adamix.replace(projector=PublicSubspace(adamix.projector.projector, 2, "total"))
+    return adamix.replace(projector=PublicSubspace(adamix.projector, 2, "total"))
 
 
 BAD = {

@@ -166,6 +166,10 @@ class Stepwise(Protector, struct.Composite):
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, observation, start.features, params)
 
+    def plan(self, state: StepwiseState, observation: Observation, oracle: Oracle) -> tuple[StepPlan, Any]:
+        """Noise and clipping of a step, and the scheduler's next state."""
+        return self.scheduler(state.scheduler, observation, oracle, self.num_steps)
+
     def query(self, params: jax.Array, features: FeatureMap, plan: StepPlan, setup: Setup) -> Query:
         """The query of a step: a gradient sum with the noise multiplier and the clip norm of `plan`."""
         return ClippedGradient(setup.model, params, features, plan.clip_norm, plan.noise_multiplier)
@@ -187,7 +191,7 @@ class Stepwise(Protector, struct.Composite):
         if self.norm_query is not None:
             observation = observation.replace(norm=self.norm_query(params, features, oracle, self.num_steps))
         observation = observation.replace(params=params)
-        plan, scheduler = self.scheduler(state.scheduler, observation, oracle, self.num_steps)
+        plan, scheduler = self.plan(state, observation, oracle)
         answer = oracle.ask(self.query(params, features, plan, setup))
         gradient, noise_std, norm = _mean_gradient(answer, plan, setup)
         answered = {"gradient": gradient, "noise_std": noise_std, "norm": norm, "clip_norm": plan.clip_norm}

@@ -82,20 +82,26 @@ def mixed(budget: Budget, model: Model, projector: Projector) -> Stepwise:
 
 @hand_designed(form="paper")
 def adamix(problem: Problem) -> Stepwise:
-    """AdaMix: start, clipping norm and directions from public rows.
+    """AdaMix: start, clipping norm and a part of the gradient from public rows.
 
-    Algorithm 2 at its authors' constants: 200 public epochs, the 90 % quantile of public gradients' norms, sigma = 20,
-    lambda = 0.01. It projects onto the left singular vectors of the total public gradient, as many as that has: at most
-    one less than there are classes. The paper asks for more of them than exist. Models with one column of params, of
-    which it says nothing, would have a single direction; they get those of all public rows' gradients.
+    The authors' constants: 200 public epochs, the 90 % quantile of public gradients' norms, sigma = 20, lambda = 0.01.
+    No projection: 2,000 of 2,048 directions, as in their experiments, are nearly all; `adamix_projected` has one.
+    """
+    ngd_like = mixed(problem.budget, problem.model, PublicSum(descent_for(problem.model, CLIPPED_RATE)))
+    return ngd_like.replace(scheduler=PublicClip(ngd_like.scheduler, logit_constant(0.9)))
+
+
+@hand_designed(form="paper")
+def adamix_projected(problem: Problem) -> Stepwise:
+    """AdaMix along directions of public gradients, as Algorithm 2 has it.
+
+    `adamix`, projected onto the left singular vectors of the total public gradient, as many as that has: at most one
+    less than there are classes. The paper asks for more of them than exist. Models with one column of params, of which
+    it says nothing, would have a single direction; they get those of all public rows' gradients.
     """
     matrix: Matrix = "total" if isinstance(problem.model, Softmax) else "rows"
-    ngd_like = mixed(
-        problem.budget,
-        problem.model,
-        PublicSubspace(PublicSum(descent_for(problem.model, CLIPPED_RATE)), matrix=matrix),
-    )
-    return ngd_like.replace(scheduler=PublicClip(ngd_like.scheduler, logit_constant(0.9)))
+    plain = adamix(problem)
+    return plain.replace(projector=PublicSubspace(plain.projector, matrix=matrix))
 
 
 @hand_designed(form="paper")

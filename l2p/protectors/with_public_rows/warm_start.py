@@ -15,12 +15,13 @@ from l2p.oracle.setup import Setup
 from l2p.protectors.stepwise.base_rate import BaseRate
 from l2p.protectors.stepwise.geometry import PublicGeometry
 from l2p.protectors.stepwise.stepwise import Stepwise
+from l2p.protectors.with_public_rows.public_filter import PublicFilter
 from l2p.protectors.with_public_rows.public_prior import from_public_rows, is_filter
 from l2p.protectors.wrapper import ProtectorWrapper
 from l2p.queries.solve import minimise
 from l2p.run.protector import Protector, State
 from l2p.task.feature_map import FeatureMap
-from l2p.task.rows import Rows
+from l2p.task.rows import Rows, null_invalid
 
 #: The most principal directions of public rows that rows are read in, and the power by which they are whitened. The
 #: number is the best of 16, 32, 64 and 96 for `noisygd` and `auto_clip` on MNIST's 7 against 9 with the directions of 4
@@ -55,7 +56,12 @@ class WarmStart(ProtectorWrapper):
 
     @classmethod
     def of(cls, inner: Protector, name: str, pretrained: bool, projected: bool) -> "WarmStart":
-        """A protector called `name` with these variants; `InputError` if it cannot be projected."""
+        """A protector called `name` with these variants; `InputError` if it cannot have them."""
+        if pretrained and isinstance(inner, PublicFilter):
+            raise InputError(
+                f"{name} has learned how to start from public rows, and would start from them twice; leave :pretrained "
+                "out."
+            )
         if projected:
             check_directions(inner, name)
         return cls(inner, pretrained, projected)
@@ -81,7 +87,9 @@ class WarmStart(ProtectorWrapper):
         if self.projected:
             inner = along(inner, public_directions(public))
         params, state = inner.init(params, oracle)
-        return from_public_rows(params, state, oracle, cast(Stepwise, inner)) if has_prior else (params, state)
+        if not has_prior:
+            return params, state
+        return from_public_rows(params, state, null_invalid(public), oracle.setup, cast(Stepwise, inner))
 
     def view(self, state: State) -> FeatureMap | None:
         return self.inner.view(state)
