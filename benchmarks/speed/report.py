@@ -180,6 +180,6 @@ some of them. What does not change is computed once in a run, and what a table n
   other libraries as asked, it would have to be several times faster than that.
 - Releases: a sum is of whole numbers in float64, so that it is exact in any order. That is twice the bytes, and XLA's
   product of a vector with rows of float64 is slow; tables turned, padded or cut otherwise were no faster. A simulation
-  on the same rows has become faster than it was, a release has not.
+  on the same rows has become faster than it was, a release less so.
 - Starts: of the next start of `PrivateClassifier.fit`, half is imports, most of it scikit-learn's base with pandas and
   scipy.stats, and half is tracing and reading compiled programs."""
