@@ -36,14 +36,12 @@ def custom(
     """Rows, model and starting point of a loss; arguments are those of `l2p.private_train`.
 
     Raises:
-      InputError: one of them does not fit; the values of `data` are read last, and only where they are whole numbers
-        that may be too large.
+      InputError: one of them does not fit, by shapes and types alone: no value of `data` is refused.
     """
     model, start = custom_model(loss, params, _row_layout(data), trainable, predict)
     with withheld("laying out rows"):
-        _check_whole(data)
-        x = model.rows.flat(data)
-    return Custom(Rows(x, np.zeros(len(x), np.float32), np.ones(len(x), np.float32)), model, start)  # pyrefly: ignore[bad-argument-type]
+        x, counted = model.rows.flat(data), _counted(data)
+    return Custom(Rows(x, np.zeros(len(x), np.float32), counted), model, start)  # pyrefly: ignore[bad-argument-type]
 
 
 def custom_model(
@@ -89,19 +87,14 @@ def _row_layout(data: Any) -> Layout:
     return Layout.of(data, stacked=1)
 
 
-def _check_whole(data: Any) -> None:
-    """Refuse whole numbers that float32, in which rows are kept, would round."""
-    for name, leaf in zip(path_names(data), map(np.asarray, jax.tree.leaves(data)), strict=True):
-        if (
-            leaf.dtype.kind in "iu"
-            and leaf.dtype.itemsize > 2
-            and leaf.size
-            and max(leaf.max(), -leaf.min()) > MOST_WHOLE
-        ):
-            raise InputError(
-                f"{_place(name)} of the data holds whole numbers beyond {MOST_WHOLE:,}, which are kept as float32 and "
-                "would merge there; number them from 0, or split them into smaller ones."
-            )
+def _counted(data: Any) -> np.ndarray:
+    """The mask f32[n]: 0 for rows with a whole number that float32, in which rows are kept, would round."""
+    leaves = list(map(np.asarray, jax.tree.leaves(data)))
+    counted = np.ones(len(leaves[0]), bool)
+    for leaf in leaves:
+        if leaf.dtype.kind in "iu" and leaf.dtype.itemsize > 2:
+            counted &= ((leaf >= -MOST_WHOLE) & (leaf <= MOST_WHOLE)).all(axis=tuple(range(1, leaf.ndim)))
+    return counted.astype(np.float32)
 
 
 def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
