@@ -90,12 +90,15 @@ class CustomLoss(Model):
       parameters: how params lie in a vector.
       rows: how a row lies in a line.
       predictor: (params, row) -> a prediction of any structure; None without one.
+      digest: of what the function computed when it was checked; one that reads another number by now is another model,
+        and programs compiled for the first are not taken for it.
     """
 
     function: Callable[[Any, Any], jax.Array]
     parameters: Parameters
     rows: Layout
     predictor: Callable[[Any, Any], Any] | None = None
+    digest: str = ""
     name: ClassVar[str] = CUSTOM
     kinds: ClassVar[tuple[str, ...]] = (CUSTOM,)
     convex: ClassVar[bool] = False

@@ -2,6 +2,7 @@
 
 import re
 
+import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -183,3 +184,82 @@ def test_a_result_without_a_function_that_predicts_says_how_to_predict():
     model = CustomLoss.stand_in(2, 3)
     with pytest.raises(InputError, match="pass predict=, a function of"):
         model.predictions([jnp.zeros(2)], DATA)
+
+
+def printing(params, row):
+    jax.debug.print("{}", row["y"])
+    return logistic(params, row)
+
+
+def remembering(params, row):
+    mean = jax.pure_callback(float, jax.ShapeDtypeStruct((), jnp.float32), row["x"][0], vmap_method="sequential")
+    return logistic(params, row) * jax.lax.stop_gradient(mean)
+
+
+def within_scan(params, row):
+    return jax.lax.scan(lambda carry, _: (remembering(params, row), None), jnp.zeros(()), None, length=2)[0]
+
+
+def by_chance(params, row):
+    return logistic(params, row) * jax.lax.rng_uniform(0.0, 1.0, ())
+
+
+@jax.custom_vjp
+def backwards(params, row):
+    return logistic(params, row)
+
+
+backwards.defvjp(
+    lambda params, row: (logistic(params, row), (params, row)),
+    lambda rest, _: (jax.grad(remembering)(*rest), {"x": jnp.zeros(NUM_FEATURES), "y": None}),
+)
+
+
+def stopping(params, row):
+    return logistic(params, row | {"x": eqx.error_if(row["x"], row["x"][0] > 0.9, "a large row")})
+
+
+@jax.jit
+def of_all(params, row):
+    return logistic(params, row) + DATA["x"].sum() * params[1][0] * (row["x"] @ DATA["x"].T).sum()
+
+
+BEYOND_ONE_ROW = {
+    "a print": ({"model": printing}, "calls debug_print, by which it could show"),
+    "a callback": ({"model": remembering}, "calls pure_callback"),
+    "a callback within a loop": ({"model": within_scan}, "calls scan|calls pure_callback"),
+    "a callback in the gradient": ({"model": backwards}, "calls pure_callback"),
+    "a check of values": ({"model": stopping}, "calls pure_callback|calls debug_callback"),
+    "random numbers with a state": ({"model": by_chance}, "calls rng_uniform"),
+    "the data in a loss": ({"model": of_all}, "hold an array of the data themselves"),
+    "the data in parameters": (
+        {
+            "model": lambda params, row: logistic(params["w"], row) + params["all"].sum() * params["w"][1][0],
+            "params": {"w": START, "all": DATA["x"]},
+            "trainable": lambda path: path.startswith("w"),
+        },
+        "hold an array of the data themselves",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEYOND_ONE_ROW)
+def test_a_loss_that_reaches_beyond_its_row_is_refused(case, refused):
+    arguments, says = BEYOND_ONE_ROW[case]
+    sentence = refused(**arguments)
+    assert re.search(says, sentence), sentence
+
+
+def test_a_loss_that_reads_another_number_than_before_is_another_model():
+    factor = [1.0]
+
+    def loss(params, row):
+        return factor[0] * logistic(params, row)
+
+    def model():
+        return custom.custom(DATA, loss, START).model
+
+    first = model()
+    assert model() == first
+    factor[0] = 1.0000001
+    assert model() != first
