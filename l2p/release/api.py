@@ -144,7 +144,7 @@ def private_train(
     of_table = {"schema": schema, "bounds": bounds, "kind": kind, "classes": classes, "target_bounds": target_bounds}
     of_table |= {"class_weights": class_weights, "public": public, "format": format, "bounds_share": bounds_share}
     if callable(model):
-        _refuse_for_loss(**of_table)
+        _refuse_for_loss(**of_table, on_invalid=None if on_invalid == "refuse" else on_invalid)
         data, model, params = custom(data, model, params, trainable, predict)
     elif trainable is not None or predict is not None:
         raise InputError("trainable and predict are about a loss of your own; pass it as model=, or leave them out.")

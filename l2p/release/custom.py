@@ -1,6 +1,7 @@
 """Rows and model of a user's own loss: pytrees, checked by their shapes before a private value is read."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,6 +20,9 @@ from l2p.task.task import Task
 
 #: What every refusal of a loss advises.
 _LOSS = "write loss(params, row) -> a scalar for one row, without an axis of rows"
+
+#: The path that safetensors keeps for itself.
+_RESERVED = "__metadata__"
 
 
 class Custom(NamedTuple):
@@ -79,10 +83,10 @@ def _row_layout(data: Any) -> Layout:
                 f"{_place(name)} of the data is {_kind(leaf)} and no array with an axis of rows; pass a pytree of "
                 'arrays whose first axis is rows, such as {"x": images, "y": labels}.'
             )
-        if not (_is_floating(leaf) or leaf.dtype.kind in "biu"):
+        if not (_is_floating(leaf) or (isinstance(leaf.dtype, np.dtype) and leaf.dtype.kind in "biu")):
             raise InputError(
-                f"{_place(name)} of the data holds {leaf.dtype}, and only real numbers can be computed with; encode "
-                "it as numbers first."
+                f"{_place(name)} of the data holds {leaf.dtype}, and only real numbers of at most 64 bits can be "
+                "computed with; encode it as such numbers first."
             )
     if not leaves:
         raise InputError('the data holds no array; pass a pytree of arrays, such as {"x": images, "y": labels}.')
@@ -113,14 +117,19 @@ def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[P
         )
     leaves, tree = jax.tree.flatten(params)
     names = path_names(params)
+    if odd := next((name for name, count in Counter(names).items() if count > 1 or name == _RESERVED), None):
+        raise InputError(
+            f"params have an array at the path {_place(odd)} that a saved result could not keep, because another has "
+            "the same or files reserve it; rename it."
+        )
     chosen = [_is_trained(name, leaf, trainable) for name, leaf in zip(names, leaves, strict=True)]
     trained = [leaf for leaf, is_trained in zip(leaves, chosen, strict=True) if is_trained]
-    if not trained:
+    layout = Layout.of(trained)
+    if not layout.size:
         raise InputError(
             "params hold nothing that is trained, so a run would spend its budget on nothing; pass the pytree of "
             "arrays that loss(params, row) takes, with a trainable= that is true for the paths of some of them."
         )
-    layout = Layout.of(trained)
     start = layout.flat(trained)
     if not np.isfinite(start).all():
         raise InputError(
@@ -186,7 +195,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _is_floating(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)
+    return jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize <= 8
 
 
 def _place(name: str) -> str:

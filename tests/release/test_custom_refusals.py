@@ -100,17 +100,28 @@ BY_SHAPE = {
     "complex numbers": ({"params": (START[0] + 0j, START[1])}, "'0' is an array of complex64"),
     "no parameters": ({"params": None}, "params hold nothing that is trained"),
     "a list of what is trained": ({"trainable": ["0"]}, "trainable is of type list and cannot be asked"),
+    "parameters without a number": ({"params": (jnp.zeros(0),)}, "params hold nothing that is trained"),
+    "two arrays at a path": (
+        {"params": {"a/b": START[0], "a": {"b": START[1]}}},
+        "path 'a/b' that a saved result could not keep",
+    ),
+    "a path of the file itself": ({"params": {"__metadata__": START[0]}}, "path '__metadata__' that a saved"),
     "all is frozen": ({"trainable": lambda path: False}, "params hold nothing that is trained"),
     "a row too many": (but(y=DATA["y"][1:]), "'y' of the data has another number of rows than 'x'"),
     "words": (but(x=np.full((NUM_ROWS, 3), "high")), "'x' of the data holds <U4, and only real numbers"),
+    "keys of random numbers": (but(x=jax.random.split(jax.random.key(0), NUM_ROWS)), "'x' of the data holds key"),
     "a list of rows": ({"data": [{"x": [0.0, 1.0], "y": 1}]}, "'0/x/0' of the data is of type float"),
     "a number": (but(y=np.float32(1.0)), "'y' of the data is .*no array with an axis of rows"),
     "nothing": ({"data": {}}, "the data holds no array"),
     "rows of a table": ({"data": table(40)}, "came as Rows"),
     "a file": ({"data": "patients.csv"}, "came as str"),
     "a schema": ({"schema": "ward.json"}, "schema is about a table, but model is a loss of your own"),
+    "invalid rows": ({"on_invalid": "null"}, "on_invalid is about a table"),
     "public rows": ({"public": DATA}, "public is about a table"),
 }
+
+if np.finfo(np.longdouble).bits > 64:  # as on Linux
+    BY_SHAPE["long numbers"] = but(x=DATA["x"].astype(np.longdouble)), "'x' of the data holds float128.*most 64 bits"
 
 
 @pytest.fixture
