@@ -42,12 +42,13 @@ Train = TypeVar("Train", bound=Callable[..., Result])
 
 
 def _keeps_programs(train: Train) -> Train:
-    """`private_train`, whose programs are kept for the next start, but for tables whose number of lines is private."""
+    """`private_train`, whose programs are kept for the next start, but for tables whose number of lines is private, and
+    for a loss of one's own, of which a program holds the numbers that it closes over, and all frozen parameters."""
 
     @functools.wraps(train)
     def run(data: Any, protector: Any = None, budget: Budget | None = None, **options: Any) -> Any:
         keep = budget is None or budget.adjacency is not Adjacency.ADD_REMOVE
-        with kept_programs(keep), seldom_collected():
+        with kept_programs(keep and not callable(options.get("model"))), seldom_collected():
             return train(data, protector, budget, **options)
 
     return cast(Train, run)
