@@ -1,11 +1,14 @@
 """What single rows of a loss of one's own can do to a run: none refuses it, warns of itself or reaches another row."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import l2p
 from l2p.base.layout import MOST_WHOLE
 from l2p.release.custom import custom
-from tests.release.losses import START
+from tests.release.losses import DATA, NUM_FEATURES, START, logistic
 
 
 def plain(params, row):
@@ -32,3 +35,18 @@ def test_no_warning_tells_of_a_row_that_is_too_large():
     with np.errstate(all="raise"):
         rows = rows_of(x=x, token=np.array([-(2**31), 2**31 - 1, 0], np.int32))
     assert np.isinf(rows.x).any(axis=1).tolist() == [False, True, False]
+
+
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype float64")  # JAX's, of public numbers of the setup
+def test_where_64_bits_are_on_a_loss_still_sees_32():
+    budget = l2p.Budget(1.0, 1e-5)
+
+    def loss(params, row):
+        assert {leaf.dtype.itemsize for leaf in (*params, *row.values())} == {4}
+        return logistic(params, row)
+
+    with jax.enable_x64(True):
+        params = jnp.zeros(NUM_FEATURES), jnp.zeros(1)
+        data = {"x": DATA["x"].astype(np.float64), "y": DATA["y"].astype(np.int64)}
+        protector = l2p.load("noisygd", budget).replace(num_steps=1)
+        assert l2p.private_train(data, protector, budget, model=loss, params=params).steps == 1
