@@ -191,7 +191,8 @@ def _traced(model: CustomLoss) -> list[ClosedJaxpr]:
 
 
 def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (np.ndarray, jax.Array))
+    """True for an array all of whose numbers count; a masked one still holds those that its owner left out."""
+    return isinstance(leaf, (np.ndarray, jax.Array)) and not isinstance(leaf, np.ma.MaskedArray)
 
 
 def _is_floating(leaf: Any) -> bool:

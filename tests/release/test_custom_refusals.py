@@ -109,6 +109,7 @@ BY_SHAPE = {
     "all is frozen": ({"trainable": lambda path: False}, "params hold nothing that is trained"),
     "a row too many": (but(y=DATA["y"][1:]), "'y' of the data has another number of rows than 'x'"),
     "words": (but(x=np.full((NUM_ROWS, 3), "high")), "'x' of the data holds <U4, and only real numbers"),
+    "cells left out": (but(x=np.ma.masked_less(DATA["x"], 0.1)), "'x' of the data is of type MaskedArray"),
     "keys of random numbers": (but(x=jax.random.split(jax.random.key(0), NUM_ROWS)), "'x' of the data holds key"),
     "a list of rows": ({"data": [{"x": [0.0, 1.0], "y": 1}]}, "'0/x/0' of the data is of type float"),
     "a number": (but(y=np.float32(1.0)), "'y' of the data is .*no array with an axis of rows"),
