@@ -20,10 +20,10 @@ def refuse_outside(traced: Sequence[ClosedJaxpr]) -> None:
     Raises:
       InputError: the sentence names the operation.
     """
+    has_effects = any(part.effects for part in traced)  # those of axes within a row are none
     for part in _parts(traced):
-        jaxpr = part.jaxpr if isinstance(part, ClosedJaxpr) else part
-        for operation in jaxpr.eqns:
-            if operation.effects or operation.primitive.name in _BY_NAME:
+        for operation in part.eqns:
+            if operation.primitive.name in _BY_NAME or (has_effects and operation.effects):
                 raise InputError(
                     f"the loss calls {operation.primitive.name}, by which it could show private rows, stop at one of "
                     "them, or carry something from one to the next, and no budget covers that; take prints, callbacks, "
@@ -58,7 +58,7 @@ def digest(traced: Sequence[ClosedJaxpr]) -> str:
     total = hashlib.sha256("".join(str(part.jaxpr) for part in traced).encode())
     for constant in constants(traced):
         total.update(f"{constant.dtype}{constant.shape}".encode())
-        total.update(np.ascontiguousarray(constant).tobytes())
+        total.update(np.ascontiguousarray(constant).reshape(-1).view(np.uint8))
     return total.hexdigest()
 
 

@@ -262,6 +262,25 @@ def test_a_loss_that_reaches_beyond_its_row_is_refused(case, refused):
     assert re.search(says, sentence), sentence
 
 
+def over_devices(params, row):
+    mesh, none = jax.make_mesh((1,), ("device",)), jax.P()
+    total = jax.shard_map(lambda x: jax.lax.psum(x, "device"), mesh=mesh, in_specs=none, out_specs=none)
+    return logistic(params, row | {"x": total(row["x"])})
+
+
+def over_entries(params, row):
+    return logistic(params, row | {"x": jax.vmap(lambda x: jax.lax.pmean(x, "entry"), axis_name="entry")(row["x"])})
+
+
+def by_key(params, row):
+    return jax.checkpoint(logistic)(params, row) * jax.random.uniform(jax.random.key(0))
+
+
+@pytest.mark.parametrize("loss", [over_devices, over_entries, by_key])
+def test_a_loss_that_stays_within_its_row_is_taken(loss):
+    assert custom.custom(DATA, loss, START).model.digest
+
+
 def test_a_loss_that_reads_another_number_than_before_is_another_model():
     factor = [1.0]
 
