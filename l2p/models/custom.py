@@ -72,10 +72,11 @@ def hashable(thing: Any) -> Any:
 
 def _identity(leaf: Any) -> Any:
     """The leaf, or what stands for it if it has no hash: of an array, its digest."""
-    if not isinstance(leaf, (np.ndarray, jax.Array)) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if not isinstance(leaf, (np.ndarray, jax.Array)):
         return hashable(leaf)
-    array = np.asarray(leaf)
-    return array.shape, array.dtype.name, hashlib.sha256(array.tobytes()).hexdigest()
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    array = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+    return str(leaf.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)

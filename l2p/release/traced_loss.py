@@ -58,7 +58,7 @@ def digest(traced: Sequence[ClosedJaxpr]) -> str:
     total = hashlib.sha256("".join(str(part.jaxpr) for part in traced).encode())
     for constant in constants(traced):
         total.update(f"{constant.dtype}{constant.shape}".encode())
-        total.update(np.ascontiguousarray(constant).reshape(-1).view(np.uint8))
+        total.update(np.ascontiguousarray(constant).reshape(-1).view(np.uint8).data)
     return total.hexdigest()
 
 

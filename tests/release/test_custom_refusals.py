@@ -294,3 +294,17 @@ def test_a_loss_that_reads_another_number_than_before_is_another_model():
     assert model() == first
     factor[0] = 1.0000001
     assert model() != first
+
+
+def test_models_of_equal_frozen_parameters_are_equal_so_that_their_programs_are_shared():
+    def loss(params, row):
+        return logistic(params["w"], row) * jax.random.uniform(params["key"]) + params["table"].sum()
+
+    def model(seed=0, value=1.0):
+        frozen = {"key": jax.random.key(seed), "table": np.full((2, 3), value, np.float16)}
+        return custom.custom(DATA, loss, {"w": START} | frozen, lambda path: path.startswith("w")).model
+
+    assert model() == model()
+    assert hash(model()) == hash(model())
+    assert model() != model(seed=1)
+    assert model() != model(value=2.0)
