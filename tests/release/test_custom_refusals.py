@@ -12,6 +12,7 @@ import pytest
 import l2p
 from l2p.base import struct
 from l2p.base.errors import InputError
+from l2p.models import Logistic
 from l2p.models.custom import CustomLoss
 from l2p.privacy.cost.sampling import FixedSize
 from l2p.privacy.ledger.ledger import Ledger
@@ -186,6 +187,19 @@ def test_what_does_not_fit_is_refused_before_anything_is_spent(case, refused):
 def test_what_belongs_to_a_loss_is_refused_for_a_table(refused):
     for options in ({"trainable": bool}, {"predict": bool}):
         assert "are about a loss of your own" in refused(data=table(40), model="logistic", params=None, **options)
+
+
+class Steep(Logistic):
+    """Ten times the logistic loss, under its name and with its Lipschitz constant."""
+
+    def residual(self, margin, y):
+        return 10.0 * super().residual(margin, y)
+
+
+@pytest.mark.parametrize("protector", ["outpert", "noisygd"])
+def test_a_model_under_the_name_of_another_is_refused(protector, refused):
+    sentence = refused(data=table(40), protector=protector, model=Steep(), params=None)
+    assert "a model of your own is named 'logistic'" in sentence
 
 
 def test_an_object_that_is_no_model_is_told_what_is_one(refused):
