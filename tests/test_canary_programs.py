@@ -88,6 +88,16 @@ def test_nothing_is_kept_where_the_number_of_lines_is_private(folder):
     assert programs(folder) == {}
 
 
+def test_nothing_is_kept_of_a_loss_which_may_hold_rows(folder):
+    some = TABLES[0][:3].copy()
+
+    def loss(params, row):
+        return jnp.square(some @ params - row["x"][0]).sum()
+
+    private_train({"x": TABLES[0]}, "noisygd", Budget(1.0, 1e-5), model=loss, params=jnp.zeros(2))
+    assert programs(folder) == {}
+
+
 def compiled(value):
     """Compile a program that no other test has."""
     with keeping():

@@ -56,7 +56,8 @@ class Layout:
         stacked = [leaf.shape[: leaf.ndim - len(shape)] for leaf, shape in zip(leaves, self.shapes, strict=True)]
         sizes = map(math.prod, self.shapes)
         flat = [leaf.reshape(*lead, size) for leaf, lead, size in zip(leaves, stacked, sizes, strict=True)]
-        return np.concatenate([part.astype(np.float32) for part in flat], axis=-1)
+        with np.errstate(all="ignore"):  # a warning of numbers too large would tell of a private row
+            return np.concatenate([part.astype(np.float32) for part in flat], axis=-1)
 
     def tree_of(self, vector: jax.Array) -> Any:
         """The pytree of a vector f32[size], each array in its own type, or in 32 bits where that has 64."""

@@ -45,12 +45,18 @@ def find_model(name: str | Model, num_classes: int | None = None) -> Model:
       num_classes: K as declared elsewhere, for a `softmax` without it; unused for other models.
 
     Raises:
-      InputError: no name, an unknown one, or `softmax` without its classes.
+      InputError: no name, an unknown one, one that a model of another class has, or `softmax` without its classes.
 
     >>> find_model("softmax:10") == find_model("softmax", 10), find_model("logistic", 2)
     (True, Logistic())
     """
     if isinstance(name, Model):
+        expected = type(MODELS[name.name]) if name.name in MODELS else Softmax
+        if name.name in NAMES and type(name) is not expected:
+            raise InputError(
+                f"a model of your own is named {name.name!r}, as one whose loss it need not have, so that proofs and "
+                "cards would speak of that one; give its class another name."
+            )
         if isinstance(name, Softmax) and num_classes is not None:
             return find_model(str(name), num_classes)  # which compares the two numbers
         return name

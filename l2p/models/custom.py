@@ -75,10 +75,11 @@ def hashable(thing: Any) -> Any:
 
 def _identity(leaf: Any) -> Any:
     """The leaf, or what stands for it if it has no hash: of an array, its digest."""
-    if not isinstance(leaf, (np.ndarray, jax.Array)) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if not isinstance(leaf, (np.ndarray, jax.Array)):
         return hashable(leaf)
-    array = np.asarray(leaf)
-    return array.shape, array.dtype.name, hashlib.sha256(array.tobytes()).hexdigest()
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    array = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+    return str(leaf.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,12 +94,15 @@ class CustomLoss(Model):
       parameters: how params lie in a vector.
       rows: how a row lies in a line.
       predictor: (params, row) -> a prediction of any structure; None without one.
+      digest: of what the function computed when it was checked; one that reads another number by now is another model,
+        and programs compiled for the first are not taken for it.
     """
 
     function: Callable[[Any, Any], jax.Array]
     parameters: Parameters
     rows: Layout
     predictor: Callable[[Any, Any], Any] | None = None
+    digest: str = ""
     name: ClassVar[str] = CUSTOM
     kinds: ClassVar[tuple[str, ...]] = (CUSTOM,)
     convex: ClassVar[bool] = False

@@ -42,12 +42,13 @@ Train = TypeVar("Train", bound=Callable[..., Result])
 
 
 def _keeps_programs(train: Train) -> Train:
-    """`private_train`, whose programs are kept for the next start, but for tables whose number of lines is private."""
+    """`private_train`, whose programs are kept for the next start, but for tables whose number of lines is private, and
+    for a loss of one's own, of which a program holds the numbers that it closes over, and all frozen parameters."""
 
     @functools.wraps(train)
     def run(data: Any, protector: Any = None, budget: Budget | None = None, **options: Any) -> Any:
         keep = budget is None or budget.adjacency is not Adjacency.ADD_REMOVE
-        with kept_programs(keep), seldom_collected():
+        with kept_programs(keep and not callable(options.get("model"))), seldom_collected():
             return train(data, protector, budget, **options)
 
     return cast(Train, run)
@@ -144,7 +145,7 @@ def private_train(
     of_table = {"schema": schema, "bounds": bounds, "kind": kind, "classes": classes, "target_bounds": target_bounds}
     of_table |= {"class_weights": class_weights, "public": public, "format": format, "bounds_share": bounds_share}
     if callable(model):
-        _refuse_for_loss(**of_table)
+        _refuse_for_loss(**of_table, on_invalid=None if on_invalid == "refuse" else on_invalid)
         data, model, params = custom(data, model, params, trainable, predict)
     elif trainable is not None or predict is not None:
         raise InputError("trainable and predict are about a loss of your own; pass it as model=, or leave them out.")

@@ -1,22 +1,28 @@
 """Rows and model of a user's own loss: pytrees, checked by their shapes before a private value is read."""
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from l2p.base.errors import InputError, withheld
 from l2p.base.layout import MOST_WHOLE, Layout, path_names
 from l2p.models.custom import CustomLoss, Parameters, hashable
-from l2p.release.captured import check_captured
+from l2p.release.traced_loss import constants, digest, refuse_data, refuse_outside
 from l2p.task.rows import Rows
 from l2p.task.sources import RowSource
 from l2p.task.task import Task
 
 #: What every refusal of a loss advises.
 _LOSS = "write loss(params, row) -> a scalar for one row, without an axis of rows"
+
+#: The path that safetensors keeps for itself.
+_RESERVED = "__metadata__"
 
 
 class Custom(NamedTuple):
@@ -37,15 +43,12 @@ def custom(
     """Rows, model and starting point of a loss; arguments are those of `l2p.private_train`.
 
     Raises:
-      InputError: one of them does not fit; the values of `data` are read last, and only to see whether whole numbers
-        are too large, and whether the loss holds them.
+      InputError: one of them does not fit, by shapes and types alone: no value of `data` is refused.
     """
-    model, start = custom_model(loss, params, _row_layout(data), trainable, predict)
+    model, start = custom_model(loss, params, _row_layout(data), trainable, predict, data)
     with withheld("laying out rows"):
-        _check_whole(data)
-        check_captured(model, data)
-        x = model.rows.flat(data)
-    return Custom(Rows(x, np.zeros(len(x), np.float32), np.ones(len(x), np.float32)), model, start)  # pyrefly: ignore[bad-argument-type]
+        x, counted = model.rows.flat(data), _counted(data)
+    return Custom(Rows(x, np.zeros(len(x), np.float32), counted), model, start)  # pyrefly: ignore[bad-argument-type]
 
 
 def custom_model(
@@ -54,12 +57,16 @@ def custom_model(
     rows: Layout,
     trainable: Callable[[str], bool] | None = None,
     predict: Callable[[Any, Any], Any] | None = None,
+    data: Any = None,
 ) -> tuple[CustomLoss, jax.Array]:
-    """The model of a loss on rows of this layout, and where its training starts f32[p]; `InputError` as in `custom`."""
+    """The model of a loss on rows of this layout, and where its training starts f32[p]; `InputError` as in `custom`,
+    for a loss that holds an array of `data`, too."""
     parameters, start = _parameters(params, trainable)
     model = CustomLoss(hashable(loss), parameters, rows, hashable(predict))
-    _check_loss(model)
-    return model, jnp.asarray(start)
+    traced = _traced(model)
+    refuse_outside(traced)
+    refuse_data([*constants(traced), *filter(_is_array, parameters.frozen)], data)
+    return dataclasses.replace(model, digest=digest(traced)), jnp.asarray(start)
 
 
 def _row_layout(data: Any) -> Layout:
@@ -71,15 +78,15 @@ def _row_layout(data: Any) -> Layout:
         )
     leaves, names = jax.tree.leaves(data), path_names(data)
     for name, leaf in zip(names, leaves, strict=True):
-        if not isinstance(leaf, (np.ndarray, jax.Array)) or not leaf.ndim:
+        if not _is_array(leaf) or not leaf.ndim:
             raise InputError(
                 f"{_place(name)} of the data is {_kind(leaf)} and no array with an axis of rows; pass a pytree of "
                 'arrays whose first axis is rows, such as {"x": images, "y": labels}.'
             )
-        if not (_is_floating(leaf) or leaf.dtype.kind in "biu"):
+        if not (_is_floating(leaf) or (isinstance(leaf.dtype, np.dtype) and leaf.dtype.kind in "biu")):
             raise InputError(
-                f"{_place(name)} of the data holds {leaf.dtype}, and only real numbers can be computed with; encode "
-                "it as numbers first."
+                f"{_place(name)} of the data holds {leaf.dtype}, and only real numbers of at most 64 bits can be "
+                "computed with; encode it as such numbers first."
             )
     if not leaves:
         raise InputError('the data holds no array; pass a pytree of arrays, such as {"x": images, "y": labels}.')
@@ -91,19 +98,14 @@ def _row_layout(data: Any) -> Layout:
     return Layout.of(data, stacked=1)
 
 
-def _check_whole(data: Any) -> None:
-    """Refuse whole numbers that float32, in which rows are kept, would round."""
-    for name, leaf in zip(path_names(data), map(np.asarray, jax.tree.leaves(data)), strict=True):
-        if (
-            leaf.dtype.kind in "iu"
-            and leaf.dtype.itemsize > 2
-            and leaf.size
-            and max(leaf.max(), -leaf.min()) > MOST_WHOLE
-        ):
-            raise InputError(
-                f"{_place(name)} of the data holds whole numbers beyond {MOST_WHOLE:,}, which are kept as float32 and "
-                "would merge there; number them from 0, or split them into smaller ones."
-            )
+def _counted(data: Any) -> np.ndarray:
+    """The mask f32[n]: 0 for rows with a whole number that float32, in which rows are kept, would round."""
+    leaves = list(map(np.asarray, jax.tree.leaves(data)))
+    counted = np.ones(len(leaves[0]), bool)
+    for leaf in leaves:
+        if leaf.dtype.kind in "iu" and leaf.dtype.itemsize > 2:
+            counted &= ((leaf >= -MOST_WHOLE) & (leaf <= MOST_WHOLE)).all(axis=tuple(range(1, leaf.ndim)))
+    return counted.astype(np.float32)
 
 
 def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
@@ -115,14 +117,19 @@ def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[P
         )
     leaves, tree = jax.tree.flatten(params)
     names = path_names(params)
+    if odd := next((name for name, count in Counter(names).items() if count > 1 or name == _RESERVED), None):
+        raise InputError(
+            f"params have an array at the path {_place(odd)} that a saved result could not keep, because another has "
+            "the same or files reserve it; rename it."
+        )
     chosen = [_is_trained(name, leaf, trainable) for name, leaf in zip(names, leaves, strict=True)]
     trained = [leaf for leaf, is_trained in zip(leaves, chosen, strict=True) if is_trained]
-    if not trained:
+    layout = Layout.of(trained)
+    if not layout.size:
         raise InputError(
             "params hold nothing that is trained, so a run would spend its budget on nothing; pass the pytree of "
             "arrays that loss(params, row) takes, with a trainable= that is true for the paths of some of them."
         )
-    layout = Layout.of(trained)
     start = layout.flat(trained)
     if not np.isfinite(start).all():
         raise InputError(
@@ -136,12 +143,11 @@ def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[P
 
 def _is_trained(name: str, leaf: Any, trainable: Callable[[str], bool] | None) -> bool:
     """True for a parameter to train; functions and other leaves that are no numbers stay as they are."""
-    is_array = isinstance(leaf, (np.ndarray, jax.Array))
-    if trainable is None and not (is_array or isinstance(leaf, float)):
+    if trainable is None and not (_is_array(leaf) or isinstance(leaf, float)):
         return False
     if trainable is not None and not trainable(name):
         return False
-    if is_array and _is_floating(leaf):
+    if _is_array(leaf) and _is_floating(leaf):
         return True
     raise InputError(
         f"parameter {_place(name)} is {_kind(leaf)}, which has no gradient; make it an array of floating-point "
@@ -149,15 +155,19 @@ def _is_trained(name: str, leaf: Any, trainable: Callable[[str], bool] | None) -
     )
 
 
-def _check_loss(model: CustomLoss) -> None:
-    """Refuse a loss that cannot be computed of one row, or is no scalar; it sees shapes alone."""
+def _traced(model: CustomLoss) -> list[ClosedJaxpr]:
+    """The loss of one row and its gradient, as a release computes them, traced on shapes alone.
+
+    Raises:
+      InputError: the loss cannot be computed of one row, is no scalar, or has no gradient.
+    """
     shapes = [jax.ShapeDtypeStruct((size,), jnp.float32) for size in (model.parameters.trained.size, model.rows.size)]
     row = jax.eval_shape(model.rows.tree_of, shapes[1])
     try:
         with jax.enable_x64(False):
-            loss = jax.eval_shape(
-                lambda p, x: model.function(model.parameters.tree_of(p), model.rows.tree_of(x)), *shapes
-            )
+            traced, loss = jax.make_jaxpr(
+                lambda p, x: model.function(model.parameters.tree_of(p), model.rows.tree_of(x)), return_shape=True
+            )(*shapes)
     except Exception as error:  # of the user's own code, which saw no value
         raise InputError(
             f"the loss could not be computed of one row, {_shapes(row)} ({_first_line(error)}); {_LOSS}, and keep what "
@@ -169,9 +179,10 @@ def _check_loss(model: CustomLoss) -> None:
             f"the loss of one row, {_shapes(row)}, is {_shapes(loss)} and not a floating-point scalar, so it has no "
             f"gradient; {_LOSS}, and return it alone."
         )
+    refuse_outside([traced])  # else the sentence below would be about its derivative
+    one = jax.ShapeDtypeStruct((1, model.rows.size), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.float32)
     try:
-        with jax.enable_x64(False):
-            jax.eval_shape(jax.grad(model.loss), *shapes, jax.ShapeDtypeStruct((), jnp.float32))
+        return [traced, jax.make_jaxpr(model.gradients)(shapes[0], *one)]
     except Exception as error:
         raise InputError(
             f"the loss of one row has no gradient ({_first_line(error)}), and private training needs one; write it "
@@ -179,8 +190,13 @@ def _check_loss(model: CustomLoss) -> None:
         ) from error
 
 
+def _is_array(leaf: Any) -> bool:
+    """True for an array all of whose numbers count; a masked one still holds those that its owner left out."""
+    return isinstance(leaf, (np.ndarray, jax.Array)) and not isinstance(leaf, np.ma.MaskedArray)
+
+
 def _is_floating(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)
+    return jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize <= 8
 
 
 def _place(name: str) -> str:
@@ -188,7 +204,7 @@ def _place(name: str) -> str:
 
 
 def _kind(leaf: Any) -> str:
-    if not isinstance(leaf, (np.ndarray, jax.Array)):
+    if not _is_array(leaf):
         return f"of type {type(leaf).__name__}"
     return f"a scalar of {leaf.dtype}" if leaf.ndim == 0 else f"an array of {leaf.dtype}"
 

@@ -291,6 +291,7 @@ def run(
 Draws = tuple[AnyDraw, ...]
 
 
+@jax.enable_x64(False)
 def plan_noise(
     protector: Protector,
     params: jax.Array,

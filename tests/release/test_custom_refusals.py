@@ -2,6 +2,7 @@
 
 import re
 
+import equinox as eqx
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 import l2p
 from l2p.base import struct
 from l2p.base.errors import InputError
+from l2p.models import Logistic
 from l2p.models.custom import CustomLoss
 from l2p.privacy.cost.sampling import FixedSize
 from l2p.privacy.ledger.ledger import Ledger
@@ -22,7 +24,6 @@ from tests.release.losses import DATA, NUM_FEATURES, NUM_ROWS, START, equinox, l
 from tests.release.tables import table
 
 BUDGET = l2p.Budget(1.0, 1e-5)
-HELD = jnp.asarray(np.append(DATA["y"], 1), jnp.float32)  # a longer array, in another type
 REPLACED = l2p.Budget(1.0, 1e-5, l2p.Adjacency.REPLACE_ONE)
 
 
@@ -70,14 +71,6 @@ def sampled(sampler):
     return l2p.load("dpsgd", BUDGET).replace(sampler=sampler)
 
 
-def of_all_rows(params, row):
-    return ((DATA["x"] @ params[0][:, None]) ** 2).mean()
-
-
-def of_all_labels(params, row):
-    return params[1].sum() * HELD.sum()
-
-
 def but(**arrays):
     return {"data": DATA | arrays}
 
@@ -108,17 +101,29 @@ BY_SHAPE = {
     "complex numbers": ({"params": (START[0] + 0j, START[1])}, "'0' is an array of complex64"),
     "no parameters": ({"params": None}, "params hold nothing that is trained"),
     "a list of what is trained": ({"trainable": ["0"]}, "trainable is of type list and cannot be asked"),
+    "parameters without a number": ({"params": (jnp.zeros(0),)}, "params hold nothing that is trained"),
+    "two arrays at a path": (
+        {"params": {"a/b": START[0], "a": {"b": START[1]}}},
+        "path 'a/b' that a saved result could not keep",
+    ),
+    "a path of the file itself": ({"params": {"__metadata__": START[0]}}, "path '__metadata__' that a saved"),
     "all is frozen": ({"trainable": lambda path: False}, "params hold nothing that is trained"),
     "a row too many": (but(y=DATA["y"][1:]), "'y' of the data has another number of rows than 'x'"),
     "words": (but(x=np.full((NUM_ROWS, 3), "high")), "'x' of the data holds <U4, and only real numbers"),
+    "cells left out": (but(x=np.ma.masked_less(DATA["x"], 0.1)), "'x' of the data is of type MaskedArray"),
+    "keys of random numbers": (but(x=jax.random.split(jax.random.key(0), NUM_ROWS)), "'x' of the data holds key"),
     "a list of rows": ({"data": [{"x": [0.0, 1.0], "y": 1}]}, "'0/x/0' of the data is of type float"),
     "a number": (but(y=np.float32(1.0)), "'y' of the data is .*no array with an axis of rows"),
     "nothing": ({"data": {}}, "the data holds no array"),
     "rows of a table": ({"data": table(40)}, "came as Rows"),
     "a file": ({"data": "patients.csv"}, "came as str"),
     "a schema": ({"schema": "ward.json"}, "schema is about a table, but model is a loss of your own"),
+    "invalid rows": ({"on_invalid": "null"}, "on_invalid is about a table"),
     "public rows": ({"public": DATA}, "public is about a table"),
 }
+
+if np.finfo(np.longdouble).bits > 64:  # as on Linux
+    BY_SHAPE["long numbers"] = but(x=DATA["x"].astype(np.longdouble)), "'x' of the data holds float128.*most 64 bits"
 
 
 @pytest.fixture
@@ -140,7 +145,7 @@ def refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("case", BY_SHAPE)
 def test_what_shapes_tell_is_refused_before_a_value_is_read(case, refused, monkeypatch):
-    monkeypatch.setattr(custom, "_check_whole", lambda _: pytest.fail("a value was read"))
+    monkeypatch.setattr(custom, "_counted", lambda _: pytest.fail("a value was read"))
     arguments, says = BY_SHAPE[case]
     sentence = refused(**arguments)
     assert re.search(says, sentence), sentence
@@ -167,9 +172,6 @@ LATER = {
         {"protector": sampled(FixedSize(500, 900)), "budget": REPLACED},
         "set up for 900 rows, but the table has 300",
     ),
-    "large whole numbers": (but(y=np.full(NUM_ROWS, 2**24 + 1)), "beyond 16,777,216, which are kept as float32"),
-    "a loss that ignores its row": ({"model": of_all_rows}, "reads an array of all rows, 'x' of the data"),
-    "the same, compiled": ({"model": jax.jit(of_all_labels)}, "reads an array of all rows, 'y' of the data"),
     "a delta above 1 / N": ({"budget": l2p.Budget(1.0, 0.01)}, "delta"),
     "N unknown": ({"budget": l2p.Budget(1.0, 1e-5, l2p.Adjacency.ADD_REMOVE)}, "pass num_rows"),
 }
@@ -187,6 +189,19 @@ def test_what_belongs_to_a_loss_is_refused_for_a_table(refused):
         assert "are about a loss of your own" in refused(data=table(40), model="logistic", params=None, **options)
 
 
+class Steep(Logistic):
+    """Ten times the logistic loss, under its name and with its Lipschitz constant."""
+
+    def residual(self, margin, y):
+        return 10.0 * super().residual(margin, y)
+
+
+@pytest.mark.parametrize("protector", ["outpert", "noisygd"])
+def test_a_model_under_the_name_of_another_is_refused(protector, refused):
+    sentence = refused(data=table(40), protector=protector, model=Steep(), params=None)
+    assert "a model of your own is named 'logistic'" in sentence
+
+
 def test_an_object_that_is_no_model_is_told_what_is_one(refused):
     assert "model is of type int, which does not say" in refused(data=table(40), model=3, params=None)
 
@@ -195,3 +210,115 @@ def test_a_result_without_a_function_that_predicts_says_how_to_predict():
     model = CustomLoss.stand_in(2, 3)
     with pytest.raises(InputError, match="pass predict=, a function of"):
         model.predictions([jnp.zeros(2)], DATA)
+
+
+def printing(params, row):
+    jax.debug.print("{}", row["y"])
+    return logistic(params, row)
+
+
+def remembering(params, row):
+    mean = jax.pure_callback(float, jax.ShapeDtypeStruct((), jnp.float32), row["x"][0], vmap_method="sequential")
+    return logistic(params, row) * jax.lax.stop_gradient(mean)
+
+
+def within_scan(params, row):
+    return jax.lax.scan(lambda carry, _: (remembering(params, row), None), jnp.zeros(()), None, length=2)[0]
+
+
+def by_chance(params, row):
+    return logistic(params, row) * jax.lax.rng_uniform(0.0, 1.0, ())
+
+
+@jax.custom_vjp
+def backwards(params, row):
+    return logistic(params, row)
+
+
+backwards.defvjp(
+    lambda params, row: (logistic(params, row), (params, row)),
+    lambda rest, _: (jax.grad(remembering)(*rest), {"x": jnp.zeros(NUM_FEATURES), "y": None}),
+)
+
+
+def stopping(params, row):
+    return logistic(params, row | {"x": eqx.error_if(row["x"], row["x"][0] > 0.9, "a large row")})
+
+
+@jax.jit
+def of_all(params, row):
+    return logistic(params, row) + DATA["x"].sum() * params[1][0] * (row["x"] @ DATA["x"].T).sum()
+
+
+BEYOND_ONE_ROW = {
+    "a print": ({"model": printing}, "calls debug_print, by which it could show"),
+    "a callback": ({"model": remembering}, "calls pure_callback"),
+    "a callback within a loop": ({"model": within_scan}, "calls scan|calls pure_callback"),
+    "a callback in the gradient": ({"model": backwards}, "calls pure_callback"),
+    "a check of values": ({"model": stopping}, "calls pure_callback|calls debug_callback"),
+    "random numbers with a state": ({"model": by_chance}, "calls rng_uniform"),
+    "the data in a loss": ({"model": of_all}, "hold an array of the data themselves"),
+    "the data in parameters": (
+        {
+            "model": lambda params, row: logistic(params["w"], row) + params["all"].sum() * params["w"][1][0],
+            "params": {"w": START, "all": DATA["x"]},
+            "trainable": lambda path: path.startswith("w"),
+        },
+        "hold an array of the data themselves",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEYOND_ONE_ROW)
+def test_a_loss_that_reaches_beyond_its_row_is_refused(case, refused):
+    arguments, says = BEYOND_ONE_ROW[case]
+    sentence = refused(**arguments)
+    assert re.search(says, sentence), sentence
+
+
+def over_devices(params, row):
+    mesh, none = jax.make_mesh((1,), ("device",)), jax.P()
+    total = jax.shard_map(lambda x: jax.lax.psum(x, "device"), mesh=mesh, in_specs=none, out_specs=none)
+    return logistic(params, row | {"x": total(row["x"])})
+
+
+def over_entries(params, row):
+    return logistic(params, row | {"x": jax.vmap(lambda x: jax.lax.pmean(x, "entry"), axis_name="entry")(row["x"])})
+
+
+def by_key(params, row):
+    return jax.checkpoint(logistic)(params, row) * jax.random.uniform(jax.random.key(0))
+
+
+@pytest.mark.parametrize("loss", [over_devices, over_entries, by_key])
+def test_a_loss_that_stays_within_its_row_is_taken(loss):
+    assert custom.custom(DATA, loss, START).model.digest
+
+
+def test_a_loss_that_reads_another_number_than_before_is_another_model():
+    factor = [1.0]
+
+    def loss(params, row):
+        return factor[0] * logistic(params, row)
+
+    def model():
+        return custom.custom(DATA, loss, START).model
+
+    first = model()
+    assert model() == first
+    factor[0] = 1.0000001
+    assert model() != first
+
+
+def test_models_of_equal_frozen_parameters_are_equal_so_that_their_programs_are_shared():
+    def loss(params, row):
+        return logistic(params["w"], row) * jax.random.uniform(params["key"]) + params["table"].sum()
+
+    def model(seed=0, value=1.0):
+        frozen = {"key": jax.random.key(seed), "table": np.full((2, 3), value, np.float16)}
+        return custom.custom(DATA, loss, {"w": START} | frozen, lambda path: path.startswith("w")).model
+
+    assert model() == model()
+    assert hash(model()) == hash(model())
+    assert model() != model(seed=1)
+    assert model() != model(value=2.0)

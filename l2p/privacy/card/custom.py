@@ -13,7 +13,8 @@ PUBLIC = (
     "them stay as they are, the structure of a row and the shapes in it, the number of rows N, every hyper-parameter."
 )
 NULL_ROWS = (
-    "Rows that hold a value, or have a gradient, that is not finite counted as null rows; how many is not stated."
+    "Rows that hold a value that is not finite in float32, or a whole number beyond 16,777,216, counted as null rows, "
+    "and a gradient that is not finite as zero; how many is not stated."
 )
 
 

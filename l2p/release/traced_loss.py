@@ -1,0 +1,76 @@
+"""What a loss of one's own computes, traced on the shapes of a row: its operations and the arrays it holds."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from l2p.base.errors import InputError
+
+#: Operations that tell of a row, or carry something from one to the next, and of which JAX states no effect.
+_BY_NAME = ("pure_callback", "rng_uniform", "infeed", "outfeed")
+
+
+def refuse_outside(traced: Sequence[ClosedJaxpr]) -> None:
+    """Refuse a loss that does more than compute: prints a row, stops at one, or remembers it for the next.
+
+    Raises:
+      InputError: the sentence names the operation.
+    """
+    has_effects = any(part.effects for part in traced)  # those of axes within a row are none
+    for part in _parts(traced):
+        for operation in part.eqns:
+            if operation.primitive.name in _BY_NAME or (has_effects and operation.effects):
+                raise InputError(
+                    f"the loss calls {operation.primitive.name}, by which it could show private rows, stop at one of "
+                    "them, or carry something from one to the next, and no budget covers that; take prints, callbacks, "
+                    "run-time checks and mutable state out of it."
+                )
+
+
+def refuse_data(arrays: Iterable[Any], data: Any) -> None:
+    """Refuse arrays of a loss, or its frozen parameters, that lie in the memory of the private data.
+
+    Raises:
+      InputError: one of them does.
+    """
+    private = list(map(np.asarray, jax.tree.leaves(data)))
+    for array in map(_on_host, arrays):
+        if any(np.may_share_memory(array, other) for other in private):
+            raise InputError(
+                "the loss or its frozen parameters hold an array of the data themselves, so that every row would add "
+                "what depends on others, and no budget covers that; read the values of one row off `row`, and take "
+                "what describes all rows from public knowledge."
+            )
+
+
+def constants(traced: Sequence[ClosedJaxpr]) -> Iterator[np.ndarray]:
+    """The arrays that a loss holds."""
+    for part in _parts(traced):
+        yield from map(_on_host, part.consts if isinstance(part, ClosedJaxpr) else ())
+
+
+def digest(traced: Sequence[ClosedJaxpr]) -> str:
+    """SHA-256 of what a loss computes: a function that reads another number at its next run is another loss."""
+    total = hashlib.sha256("".join(str(part.jaxpr) for part in traced).encode())
+    for constant in constants(traced):
+        total.update(f"{constant.dtype}{constant.shape}".encode())
+        total.update(np.ascontiguousarray(constant).reshape(-1).view(np.uint8).data)
+    return total.hexdigest()
+
+
+def _parts(traced: Sequence[ClosedJaxpr | Jaxpr]) -> Iterator[ClosedJaxpr | Jaxpr]:
+    """Programs and those that their operations call, in order."""
+    for part in traced:
+        yield part
+        for operation in part.eqns:
+            inner = jax.tree.leaves(list(operation.params.values()))
+            yield from _parts([program for program in inner if isinstance(program, (ClosedJaxpr, Jaxpr))])
+
+
+def _on_host(array: Any) -> np.ndarray:
+    is_key = jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(array) if is_key else array)
