@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 #: Width of everything that is printed, and the column that descriptions begin in, for short and long names.
-WIDTH, SHORT, LONG = 80, 16, 35
+WIDTH, SHORT, LONG = 80, 18, 35
 
 
 @dataclasses.dataclass(frozen=True)

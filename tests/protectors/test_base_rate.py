@@ -19,7 +19,8 @@ from l2p.task.noise import KeyNoise
 from l2p.task.rows import Rows
 from meta_train.training.untrained import BUILDERS
 
-BASE_RATE = BaseRate(jnp.array([0.0]), jnp.log(jnp.float32(0.35)))
+SPREAD = jnp.log(jnp.float32(0.35))
+BASE_RATE = BaseRate(jnp.array([0.0]), SPREAD)
 NAMES = ("logistic", "svm", "hinge", "square", "softmax:3", "mlp")
 
 
@@ -80,7 +81,7 @@ def test_the_noise_of_a_release_is_that_of_its_price(num_classes, adjacency):
 def test_rates_are_shares_and_noise_shrinks_them():
     answer = np.array([0.9, 0.3, -0.2], np.float32)
     exact, noised = (
-        np.asarray(BASE_RATE._rates(answer, jnp.float32(std), jnp.float32(100.0))[0]) for std in (1e-6, 0.5)
+        np.asarray(BASE_RATE._rates(answer, jnp.float32(std), SPREAD, jnp.float32(100.0))[0]) for std in (1e-6, 0.5)
     )
     np.testing.assert_allclose(exact, np.array([0.9, 0.3, 0.005]) / 1.205, rtol=1e-3)
     assert noised.sum() == pytest.approx(1.0)
@@ -95,7 +96,7 @@ def test_a_class_that_does_not_occur_keeps_a_finite_intercept():
 
 
 def test_two_shares_from_one_number_are_those_of_both_classes():
-    rates, _ = BASE_RATE._rates(jnp.array([0.3]), jnp.float32(1e-6), jnp.float32(100.0))
+    rates, _ = BASE_RATE._rates(jnp.array([0.3]), jnp.float32(1e-6), SPREAD, jnp.float32(100.0))
     np.testing.assert_allclose(rates, [0.2, 0.8], rtol=1e-4)
 
 
@@ -134,7 +135,10 @@ def test_counts_themselves_tell_how_uneven_classes_are():
     noise = 0.05 * np.random.default_rng(0).normal(size=(200, 10))
 
     def apart(base_rate, shares):
-        rates = [base_rate._rates(jnp.float32(shares + draw), jnp.float32(0.05), jnp.float32(1e4))[0] for draw in noise]
+        rates = [
+            base_rate._rates(jnp.float32(shares + draw), jnp.float32(0.05), SPREAD, jnp.float32(1e4))[0]
+            for draw in noise
+        ]
         return float((shares * np.log(shares / np.stack(rates))).sum(1).mean())
 
     assert apart(wide, even) < 0.6 * apart(BASE_RATE, even)

@@ -131,6 +131,6 @@ def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_m
 def test_a_filter_that_has_learned_to_start_from_public_rows_does_not_start_from_them_twice():
     trust = PublicTrust(*map(constant, (0.0, 0.0, -4.0, -4.0, 2.0)))
     learned = PublicFilter(FILTER.scheduler, FILTER.projector, trust=trust)
-    with pytest.raises(InputError, match="leave :pretrained out"):
+    with pytest.raises(InputError, match="name it without that variant"):
         WarmStart.of(learned, "mine:pretrained", pretrained=True, projected=False)
     assert WarmStart.of(learned, "mine:projected", pretrained=False, projected=True).inner is learned

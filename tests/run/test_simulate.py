@@ -124,6 +124,7 @@ def test_a_budget_alone_reads_rows_feature_by_feature_and_ends_alike(simulated, 
     monkeypatch.setattr("l2p.task.rows.BLOCK", 100)
     layouts = []
     monkeypatch.setattr(ByFeature, "of", lambda x, of=ByFeature.of: layouts.append(x.shape) or of(x))
+    jax.clear_caches()  # a run that another test traced would not be laid out again
     alone = simulate(protectors[:1], setups[:1], rows, SEEDS)
     assert layouts
     np.testing.assert_allclose(alone.params, outcome.params[:, :1], rtol=1e-3, atol=1e-4)

@@ -163,7 +163,7 @@ def agd(problem: Problem) -> AGD:
 
 @hand_designed()
 def agd_gumbel(problem: Problem) -> AGD:
-    """AGD with Gumbel noise in its choices, at a quarter of the price.
+    """AGD with Gumbel noise in its choices, a quarter of the price.
 
     `agd` with Gumbel noise in its choices: the same scale for a quarter of the price, which leaves more steps.
     """

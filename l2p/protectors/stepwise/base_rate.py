@@ -76,9 +76,9 @@ class BaseRate(Purchase):
 
     def _bought_rates(self, oracle: Oracle, covariates: Covariates) -> tuple[jax.Array, jax.Array]:
         """`_rates` of one purchase, or of two taken together."""
-        setup = oracle.setup
+        setup, log_spread = oracle.setup, at(self.log_spread, covariates)
         noised, noise = self._noised_shares(oracle, jax.nn.sigmoid(at(self.logit_share, covariates)))
-        rates, variance = self._rates(noised, jnp.sqrt(noise), covariates, setup.num_rows)
+        rates, variance = self._rates(noised, jnp.sqrt(noise), log_spread, setup.num_rows)
         if self.logit_again is not None and self.urgency is not None:
             share = at(self.logit_again, covariates) + at(self.urgency, covariates) * jnp.log(
                 0.5 * (variance / rates).sum()
@@ -86,7 +86,7 @@ class BaseRate(Purchase):
             second, second_noise = self._noised_shares(oracle, jax.nn.sigmoid(share))
             noised = (noised * second_noise + second * noise) / (noise + second_noise)
             noise = noise * second_noise / (noise + second_noise)
-            rates, variance = self._rates(noised, jnp.sqrt(noise), covariates, setup.num_rows)
+            rates, variance = self._rates(noised, jnp.sqrt(noise), log_spread, setup.num_rows)
         return rates, variance
 
     @staticmethod
@@ -106,14 +106,14 @@ class BaseRate(Purchase):
         return oracle.ask(query) / setup.num_rows, jnp.square(query.noise_std(setup.adjacency) / setup.num_rows)
 
     def _rates(
-        self, noised: jax.Array, noise_std: jax.Array, covariates: Covariates, num_rows: jax.Array
+        self, noised: jax.Array, noise_std: jax.Array, log_spread: jax.Array, num_rows: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """Shares f32[K] of the classes, from noised ones; two for a number in [0, 1], that of 1 last. And the variance
         f32[] of their error."""
         if len(noised) == 1:
             noised = 0.5 + jnp.concatenate([-noised, noised])
         even = 1.0 / len(noised)
-        variance, noise = jnp.exp(2.0 * at(self.log_spread, covariates)) * even, jnp.square(noise_std)
+        variance, noise = jnp.exp(2.0 * log_spread) * even, jnp.square(noise_std)
         if self.log_width is not None:
             # Shares sum to one, so that one of them is no independent value.
             count, width = len(noised) - 1, jnp.exp(self.log_width)

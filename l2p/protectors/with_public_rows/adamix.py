@@ -82,7 +82,7 @@ def mixed(budget: Budget, model: Model, projector: Projector) -> Stepwise:
 
 @hand_designed(form="paper")
 def adamix(problem: Problem) -> Stepwise:
-    """AdaMix: start, clipping norm and a part of the gradient from public rows.
+    """AdaMix: start, clipping and some of the gradient are public.
 
     The authors' constants: 200 public epochs, the 90 % quantile of public gradients' norms, sigma = 20, lambda = 0.01.
     No projection: 2,000 of 2,048 directions, as in their experiments, are nearly all; `adamix_projected` has one.
@@ -93,7 +93,7 @@ def adamix(problem: Problem) -> Stepwise:
 
 @hand_designed(form="paper")
 def adamix_projected(problem: Problem) -> Stepwise:
-    """AdaMix along directions of public gradients, as Algorithm 2 has it.
+    """AdaMix along directions of public gradients (Algorithm 2).
 
     `adamix`, projected onto the left singular vectors of the total public gradient, as many as that has: at most one
     less than there are classes. The paper asks for more of them than exist. Models with one column of params, of which

@@ -10,7 +10,7 @@ from l2p.protectors.with_public_rows.adamix import PRIVATE_RATE, descent_for, mi
 
 @hand_designed(form="rival")
 def pda_dpmd(problem: Problem) -> Stepwise:
-    """Mirror descent that public gradients take over from noised ones.
+    """Mirror descent: public gradients take over from noised ones.
 
     Its practical form, from the model of public rows: the mixture of a noised and a public gradient, by a cosine that
     reaches zero at twice the number of steps.

@@ -59,8 +59,8 @@ class WarmStart(ProtectorWrapper):
         """A protector called `name` with these variants; `InputError` if it cannot have them."""
         if pretrained and isinstance(inner, PublicFilter):
             raise InputError(
-                f"{name} has learned how to start from public rows, and would start from them twice; leave :pretrained "
-                "out."
+                f"{name} has learned how to start from public rows, and would start from them twice; name it without "
+                "that variant."
             )
         if projected:
             check_directions(inner, name)
