@@ -154,6 +154,8 @@ def misfit(value: Any, kind: Any, sizes: Sizes) -> str | None:
     'has shape [3, 2] where [k] belongs, k from 1 to 32'
     >>> misfit(jnp.zeros((3, 3)), Line, {}), misfit(jnp.zeros(()), Polynomial, {})[:12]
     ('has shape [3, 3] where [k, 2] belongs, k from 1 to 32', 'has shape []')
+    >>> misfit(jnp.zeros(()), Positive, {}), misfit(jnp.zeros(()), Scalar, {})
+    ('holds a number that is not above 0', None)
     >>> misfit(-3, Count, {}), misfit(None, Polynomial | None, {})
     ('is -3 where 1 to 1048576 belongs', None)
     """

@@ -101,7 +101,6 @@ def test_they_are_told_the_sampling_rate():
     assert standardize_rate(1e-4) == -2.0
 
 
-@pytest.mark.slow
 def test_an_lstm_is_flaxs():
     params, inputs = recurrent(3, 2), jax.random.normal(jax.random.key(1), (2, 7, 3))
     theirs = StackedLSTM(3, 20, 2, nnx.Rngs(0))

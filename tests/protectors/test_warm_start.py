@@ -103,8 +103,9 @@ def test_directions_inside_a_run_are_those_of_the_class_for_rows_in_memory():
     np.testing.assert_allclose(inside.variances, public.variances, rtol=1e-3)
     np.testing.assert_allclose(np.abs(inside.directions.T @ public.directions), np.eye(D), atol=1e-3)
     np.testing.assert_allclose(np.exp([inside.log_power[0], inside.log_ridge[0]]), [POWER, RIDGE], rtol=1e-5)
-    few = public_directions(jax.tree.map(lambda leaf: jnp.asarray(leaf[:3]), PUBLIC))
-    assert few.directions.shape == (D, 2)
+    for count, directions in ((3, 2), (1, 1)):
+        few = public_directions(jax.tree.map(lambda leaf, count=count: jnp.asarray(leaf[:count]), PUBLIC))
+        assert few.directions.shape == (D, directions)
 
 
 def test_it_costs_what_the_protector_costs_and_says_what_it_is():

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,9 @@ from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.checkpoints import lookup
 from l2p.models import INTERCEPT_COLUMN, MODELS, HuberSVM, Logistic, find_model
+from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget
+from l2p.privacy.cap.filter import Filter
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
 from l2p.privacy.sensitivity import sensitivity
@@ -202,6 +205,18 @@ def naive_descent(rows, norm, ridge, step, rounds):
         residual = special.expit(lines @ params) - np.asarray(rows.y)
         params = params - eta * (residual @ lines / len(rows.y) + ridge * params)
     return params
+
+
+@pytest.mark.parametrize("step", [0.5, 1.0, 1.9])
+def test_it_asks_for_steps_of_the_size_that_was_set(step):
+    setup = Setup.create(Logistic(), Adjacency.ZERO_OUT, Filter("gdp", BUDGET).price_list(), N)
+    params, asked = jnp.zeros(D + 1), []
+    oracle = SimpleNamespace(setup=setup, noise_multiplier=f32, ask=lambda query: asked.append(query) or params)
+    OutputPerturbation.create(0.8, 0.02, step).step(params, (), oracle)
+    (query,) = asked
+    assert float(query.step_size) == pytest.approx(step, rel=1e-5)
+    assert float(query.ridge) == pytest.approx(0.02, rel=1e-5)
+    assert float(query.norm_bound) == pytest.approx(0.8, rel=1e-5)
 
 
 @pytest.mark.slow
