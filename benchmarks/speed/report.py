@@ -173,7 +173,7 @@ some of them. What does not change is computed once in a run, and what a table n
   what privacy adds (norms, clipping, noise) is the small rest. One pass over blocks that stay in a core's cache would
   read the table once and not twice, but XLA makes products with one vector part of loops that stride through a block,
   which takes several times as long.
-- Poisson batches: a third of a step is the solve for the noise multiplier of the step's share, 4 to 20 prices of a
+- Poisson batches: half of a step is the solve for the noise multiplier of the step's share, 4 to 20 prices of a
   sampled query one after another, most where prices bend. It waits for what earlier steps were charged, to the bit, so
   it cannot be taken out of the loop; other libraries are given theirs. With multipliers from a table, as in
   meta-training, a step takes about as long as a plain one, which fetches as many rows; to be as many times faster than

@@ -76,7 +76,7 @@ class ByMu:
 class Tabled(PriceList):
     """A price list that looks up the noise for a given cost, where that of a run solves an equation for it.
 
-    Solving takes as long as pricing 4 to 20 sampled queries, a third of a sampled step's time. Prices and the cap are
+    Solving takes as long as pricing 4 to 20 sampled queries, half of a sampled step's time. Prices and the cap are
     those of the original price list, so that a run is charged the same; noise is at most 0.5 % more.
 
     Attributes:
