@@ -139,10 +139,10 @@ def summary(table: Table) -> Sequence[tuple[str, str, str, str]]:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number with three digits in a unit that suits it.
+    """A number with three digits in a unit that suits it, or with four of MiB.
 
     >>> quantity(0.00123, "s"), quantity(12.0, "s"), quantity(310.2, "MiB")
-    ('1.23 ms', '12 s', '310 MiB')
+    ('1.23 ms', '12 s', '310.2 MiB')
     """
     if unit == "s":
         for factor, name in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
