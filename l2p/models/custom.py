@@ -22,7 +22,7 @@ from l2p.task.rows import Rows, in_blocks
 #: (`benchmarks/network_steps.py`).
 MICROBATCH = 8
 #: The same for losses and predictions, of which only numbers are kept.
-LOSSES = 64
+LOSS_BATCH = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ class CustomLoss(Model):
             rows = jnp.asarray(x), y
 
             def of_all(params: jax.Array) -> jax.Array:
-                return jax.lax.map(lambda row: self.loss(params, *row), rows, batch_size=LOSSES)
+                return jax.lax.map(lambda row: self.loss(params, *row), rows, batch_size=LOSS_BATCH)
 
             return jax.lax.map(of_all, candidates)
 
@@ -214,7 +214,7 @@ class CustomLoss(Model):
 @functools.partial(jax.jit, static_argnames="model")
 def _predicted(params: jax.Array, data: Any, model: CustomLoss) -> Any:
     predict, given = cast(Callable, model.predictor), model.as_given(params)
-    return jax.lax.map(lambda row: predict(given, row), data, batch_size=LOSSES)
+    return jax.lax.map(lambda row: predict(given, row), data, batch_size=LOSS_BATCH)
 
 
 def _nothing(params: Any, row: Any) -> jax.Array:

@@ -180,9 +180,9 @@ def _traced(model: CustomLoss) -> list[ClosedJaxpr]:
             f"gradient; {_LOSS}, and return it alone."
         )
     refuse_outside([traced])  # else the sentence below would be about its derivative
-    one = jax.ShapeDtypeStruct((1, model.rows.size), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.float32)
+    x, y = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1, model.rows.size), (1,)))
     try:
-        return [traced, jax.make_jaxpr(model.gradients)(shapes[0], *one)]
+        return [traced, jax.make_jaxpr(model.gradients)(shapes[0], x, y)]
     except Exception as error:
         raise InputError(
             f"the loss of one row has no gradient ({_first_line(error)}), and private training needs one; write it "

@@ -60,21 +60,21 @@ def query(data, loss=logistic, params=START, clip_norm=0.3, at=POINT):
 
 
 @jax.jit
-def released_sum(asked, rows):
+def released_sum(gradient_sum, rows):
     """The sum f64[p] of a release, in whole steps of its unit."""
-    total = ExactSum.empty(asked.params.shape[0])
-    return add_quantized(asked, as_they_are(rows.x, rows.y, rows.mask), total).steps
+    total = ExactSum.empty(gradient_sum.params.shape[0])
+    return add_quantized(gradient_sum, as_they_are(rows.x, rows.y, rows.mask), total).steps
 
 
 def test_a_release_adds_up_what_the_named_model_adds_up():
-    asked, rows = query(DATA)
-    named = dataclasses.replace(asked, model=Logistic(), features=FeatureMap.identity(NUM_FEATURES))
+    gradient_sum, rows = query(DATA)
+    named = dataclasses.replace(gradient_sum, model=Logistic(), features=FeatureMap.identity(NUM_FEATURES))
     plain = jax.tree.map(jnp.asarray, ROWS)
     with jax.enable_x64(True):
-        steps = released_sum(asked, rows)
+        steps = released_sum(gradient_sum, rows)
         by_name = np.asarray(jax.jit(exact_sum)(named, plain).value)
         np.testing.assert_allclose(steps * 0.3 * 2.0**-20, by_name, atol=NUM_ROWS * 2.0**-20)
-    np.testing.assert_allclose(asked.add(asked.empty(), rows), by_name, rtol=1e-4)
+    np.testing.assert_allclose(gradient_sum.add(gradient_sum.empty(), rows), by_name, rtol=1e-4)
 
 
 def test_a_row_adds_the_same_to_the_last_bit_whatever_stands_beside_it():
@@ -92,13 +92,17 @@ def test_a_row_adds_the_same_to_the_last_bit_whatever_stands_beside_it():
 
 def test_memory_does_not_grow_with_the_rows():
     def temporary(num_rows):
-        asked, rows = query(table(num_rows))
-        simulated = jax.jit(lambda asked, rows: asked.add(asked.empty(), rows)).lower(asked, rows)
+        gradient_sum, rows = query(table(num_rows))
+        simulated = jax.jit(lambda gradient_sum, rows: gradient_sum.add(gradient_sum.empty(), rows)).lower(
+            gradient_sum, rows
+        )
         # What `as_they_are` makes is a copy of the rows and no more; the sum is what is measured.
         with jax.enable_x64(True):
             stacked = as_they_are(rows.x, rows.y, rows.mask)
-            summed = jax.jit(lambda asked, stacked: add_quantized(asked, stacked, ExactSum.empty(4)).steps)
-            lowered = simulated, summed.lower(asked, stacked)
+            summed = jax.jit(
+                lambda gradient_sum, stacked: add_quantized(gradient_sum, stacked, ExactSum.empty(4)).steps
+            )
+            lowered = simulated, summed.lower(gradient_sum, stacked)
             return [program.compile().memory_analysis().temp_size_in_bytes for program in lowered]
 
     simulated, exact = temporary(2048)
@@ -173,12 +177,14 @@ def test_what_is_frozen_stays_and_the_rest_is_trained():
 
 def test_norms_are_of_float32_where_parameters_are_narrower():
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), START)
-    asked, rows = query(DATA, params=params, clip_norm=1e-3)
+    gradient_sum, rows = query(DATA, params=params, clip_norm=1e-3)
     with jax.enable_x64(True):
-        one = jax.tree.map(lambda leaf: leaf[:1], rows)
-        steps = np.asarray(released_sum(asked, one))
+        first_row = jax.tree.map(lambda leaf: leaf[:1], rows)
+        steps = np.asarray(released_sum(gradient_sum, first_row))
     assert np.linalg.norm(steps * 2.0**-20) == pytest.approx(1.0, abs=1e-4)  # in clip norms; bfloat16 has 8 bits
-    assert {leaf.dtype.name for leaf in jax.tree.leaves(asked.model.as_given(asked.params))} == {"bfloat16"}
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(gradient_sum.model.as_given(gradient_sum.params))} == {
+        "bfloat16"
+    }
 
 
 def test_a_row_that_is_not_finite_counts_for_nothing():
@@ -198,8 +204,8 @@ def test_rows_keep_their_types_and_reach_the_loss_unscaled():
         fixed = 0.0 * jax.random.uniform(KEY)  # which a loss may hold
         return params * (row["token"] + row["image"].sum() * row["seen"] + fixed)
 
-    asked, rows = query(data, loss, jnp.zeros(()), clip_norm=2000.0, at=None)
-    assert asked.model.gradients(asked.params, rows.x, rows.y)[:, 0].tolist() == [1027.0, 1029.0]
+    gradient_sum, rows = query(data, loss, jnp.zeros(()), clip_norm=2000.0, at=None)
+    assert gradient_sum.model.gradients(gradient_sum.params, rows.x, rows.y)[:, 0].tolist() == [1027.0, 1029.0]
 
 
 @struct.dataclass

@@ -27,8 +27,8 @@ START = Part(KNOTS, jnp.array(0.1), jnp.array(2.0))
 def loss(part, key):
     """Its derivative sees what the share costs, as of one that buys eigenvectors."""
     value = WEIGHTS @ part.share @ jnp.array([1.0, 0.5, 0.0, 0.0, 0.0])
-    bought = 2.0 * (part.least < 0.4 * jax.random.uniform(key))
-    return value - 3.0 * jax.lax.stop_gradient(jnp.sin(value)) - bought + part.plain**2, value
+    earned = 2.0 * (part.least < 0.4 * jax.random.uniform(key))
+    return value - 3.0 * jax.lax.stop_gradient(jnp.sin(value)) - earned + part.plain**2, value
 
 
 def test_a_misleading_derivative_is_scaled_to_the_slope_that_runs_show():
