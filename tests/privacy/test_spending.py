@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -243,6 +244,18 @@ def sampled_grants(accountant, noise):
     return granted, final.spent
 
 
+@functools.cache
+def noise_in_equal_parts(planned, target):
+    """Noise that spends the budget in equal parts of the float64 price."""
+    filter = SAMPLED[planned](target)
+
+    def excess(log_noise):
+        price = filter.prices("gaussian", np.array([math.exp(log_noise)]), True)[0]
+        return math.log(min(STEPS * price / filter.limit, 1e30))
+
+    return math.exp(scipy.optimize.brentq(excess, 0.0, 20.0, xtol=1e-9))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),
@@ -253,13 +266,7 @@ def sampled_grants(accountant, noise):
 def test_no_sampled_schedule_passes_the_float64_cap(seed, kind, planned, target):
     """60 x 64 schedules of 64 steps, priced again in float64; those on all rows above are 50 x 2048."""
     filter = SAMPLED[planned](target)
-    # By bisection of the float64 price: noise that spends the budget in equal parts.
-    low, high = 0.0, 20.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        dear = STEPS * filter.prices("gaussian", np.array([math.exp(middle)]), True)[0] > filter.limit
-        low, high = (middle, high) if dear else (low, middle)
-    noise = schedules(np.random.default_rng(seed), kind, math.exp(high))[:SAMPLED_SCHEDULES]
+    noise = schedules(np.random.default_rng(seed), kind, noise_in_equal_parts(planned, target))[:SAMPLED_SCHEDULES]
     granted, recorded = (np.asarray(array) for array in sampled_grants(filter.price_list(), jnp.asarray(noise)))
 
     assert not np.any(granted & ~(noise > 0))

@@ -114,6 +114,7 @@ def test_at_the_start_there_is_no_line():
 def test_derivatives_are_finite_wherever_params_are_and_those_of_finite_differences(params):
     gradient, direction = jnp.array([-0.3, 0.1, 0.05, 0.2]), jnp.array([0.3, -0.2, 0.4, 0.1])
 
+    @jax.jit
     def total(spread, params):
         line = LineStep(curve(0.3), spread * jnp.array([[1.0, 0.0, 0.0, 0.0, 0.0]]), curve(-2.0))
         return direction @ update(dataclasses.replace(TIMID, line=line), params, gradient, 0.1)
