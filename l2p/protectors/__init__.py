@@ -7,12 +7,14 @@ A file registers its methods and classes (`l2p.protectors.register`) when it is 
 # ruff: noqa: F401
 
 from l2p.protectors.by_hand.adadp import AdaDP, adadp
+from l2p.protectors.by_hand.adam import AdamBC, dp_adam, dp_adambc, dp_adamw
 from l2p.protectors.by_hand.adassp import AdaSSP, adassp
 from l2p.protectors.by_hand.agd import AGD, agd, agd_gumbel
 from l2p.protectors.by_hand.amp import ApproximateMinima, amp
 from l2p.protectors.by_hand.auto_clip import AutoClip, auto_clip
 from l2p.protectors.by_hand.bolt_on import BoltOn, bolt_on, bolt_on_sc
 from l2p.protectors.by_hand.boosted_adassp import BoostedAdaSSP, boosted_adassp
+from l2p.protectors.by_hand.disk import DiSK, disk
 from l2p.protectors.by_hand.dp_fc import dp_fc
 from l2p.protectors.by_hand.dp_ls import DPLeastSquares, dp_ls
 from l2p.protectors.by_hand.dp_newton import DPNewton, dp_newton
@@ -27,6 +29,7 @@ from l2p.protectors.by_hand.paper_sgd import sgd_adv, sgd_ma
 from l2p.protectors.by_hand.pass_glm import PassGLM, pass_glm
 from l2p.protectors.by_hand.pnsgd import PNSGD, pnsgd
 from l2p.protectors.by_hand.private_meta import PrivateMeta, private_meta
+from l2p.protectors.by_hand.pulled import TowardsStart, noisygd_pulled
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.learned.curve_scheduler import CurveScheduler
 from l2p.protectors.learned.kalman import KalmanProjector

@@ -101,6 +101,11 @@ class Case:
 CASES = {
     "noisygd": Case(Stepwise(Decaying(jnp.log(f32([0.5])), f32([0.7])), sgd())),
     "noisygd, adam": Case(Stepwise(EVEN, ADAGRAD_LIKE)),
+    "dp_adam": Case(),
+    "dp_adamw": Case(),
+    "dp_adambc": Case(),
+    "disk": Case(),
+    "noisygd_pulled": Case(),
     "auto_clip": Case(AutoClip(EVEN, sgd(1.0), **logs(stability=0.2)), each=(NORMALIZED,)),
     "adadp": Case(ADADP, each=(GRADIENT, GRADIENT)),
     "adadp, batches": Case(
