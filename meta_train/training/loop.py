@@ -11,7 +11,7 @@ import orbax.checkpoint as ocp
 from l2p.base.errors import InputError
 from meta_train import constants, planning
 from meta_train.config import Comparison, MetaConfig
-from meta_train.training import preparing
+from meta_train.training import mappings, preparing
 from meta_train.training.gradient_against_search import ship_better, trials
 from meta_train.training.methods import method_for
 from meta_train.training.progress import draw, read_log
@@ -101,6 +101,11 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
                 watch.tell(done, outer.steps, pace.seconds, score)
                 if is_last:
                     break
+                # Each of the first steps compiles the programs of another shape.
+                if done - first <= shapes and (reason := mappings.shortage()):
+                    raise InputError(
+                        f"{reason} {interrupted(saved, *logged, time.monotonic() - began, best, outer.steps, out)}."
+                    )
             watch.release()
             total = time.monotonic() - began
             listed = config.judging.constants

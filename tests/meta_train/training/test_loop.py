@@ -20,7 +20,7 @@ from meta_train.evaluation import resolved
 from meta_train.evaluation.held_out import Evaluator
 from meta_train.recipes import resolve
 from meta_train.tasks.sources import families
-from meta_train.training import gradients
+from meta_train.training import gradients, mappings
 from meta_train.training.loop import MOST_LOST, meta_train
 from meta_train.training.shipping import ship
 from meta_train.training.starting_points import starting_point, warm_start
@@ -90,6 +90,25 @@ def test_the_checkpoint_loads_and_its_card_says_where_it_comes_from(trained):
     lines = [json.loads(line) for line in (trained.parent / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
     assert ["held_out_score" in line for line in lines] == [False, True, False, True]
+
+
+def test_a_shortage_of_mappings_is_told_near_the_limit_and_only_where_there_is_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(mappings, "MAPPINGS", tmp_path / "maps")
+    monkeypatch.setattr(mappings, "LIMIT", tmp_path / "max_map_count")
+    (tmp_path / "max_map_count").write_text("100\n")
+    assert mappings.shortage() is None
+    (tmp_path / "maps").write_text("a mapping\n" * 90)
+    assert mappings.shortage() is None
+    (tmp_path / "maps").write_text("a mapping\n" * 91)
+    assert "91 of the 100 memory mappings" in mappings.shortage()
+
+
+@pytest.mark.slow
+def test_a_training_ends_before_xla_would_and_keeps_its_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(mappings, "LIMIT", tmp_path / "max_map_count")
+    (tmp_path / "max_map_count").write_text("100")
+    with pytest.raises(InputError, match=r"max_map_count=.* 1 of 4 steps are kept .* --resume"):
+        meta_train(CONFIG, tmp_path / "out")
 
 
 @pytest.mark.parametrize(("lost", "ends"), [(MOST_LOST, True), (MOST_LOST - 1, False)])
