@@ -91,7 +91,7 @@ drawn = PassDescent(
     MODEL, Passes(N, 0.25, order="with_replacement"), f32(PARAMS), perturbed.noise_multiplier, BASIC.log_delta,
     mechanism="objective", tail=1e-9,
 )  # fmt: skip
-noisy = NoisyPasses(MODEL, Passes(N, 0.25, rule="inverse_root"), f32(PARAMS), f32(NOISE))
+noisy = NoisyPasses(MODEL, Passes(N, 0.25, rule="inverse_power"), f32(PARAMS), f32(NOISE))
 sampled = SampledPasses(MODEL, Passes(N, 0.25), f32(PARAMS), BASIC.log_delta, perturbed.noise_multiplier, in_ball=False)
 PROBLEMS = Raises((-1, 0, 2.5, 3), InputError)
 #: A plan is checked when it is made; see privacy/test_passes.py.

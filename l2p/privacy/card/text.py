@@ -35,6 +35,8 @@ _UNITS = {
     Adjacency.REPLACE_ONE: "Two tables are neighbours if all rows with one value of {name} in one are as many other "
     "rows, with another value that no other row has, in the other. The number of lines N is public.",
 }
+#: Title of the sentences that no check of l2p covers.
+VOUCHED = "Vouched for by whoever trained the weights, and checked by nobody here"
 _WIDTH = 100
 
 
@@ -120,6 +122,12 @@ def provenance(card: "Card") -> dict[str, str]:
     }
 
 
+def vouched(card: "Card") -> list[str]:
+    """What whoever trained the weights vouches for; nothing where l2p trained them."""
+    run = card.engine_run
+    return [] if run is None else run.vouched
+
+
 def span(ends: list[float]) -> str:
     """A smallest and a largest value.
 
@@ -138,7 +146,7 @@ def render(card: "Card") -> str:
     labelled = (grounds(card) | provenance(card)).items()
     sections.append("\n".join(_paragraph(f"{label:<12}", text) for label, text in labelled))
     sections.append("\n".join(["Queries answered", *map(_mechanism, card.mechanisms)]))
-    for title, sentences in (("What was not private", card.not_private), ("Warnings", card.warnings)):
+    for title, sentences in ((VOUCHED, vouched(card)), ("What was not private", card.not_private), ("Warnings", card.warnings)):
         if sentences:
             sections.append("\n".join([title, *(_paragraph("- ", text) for text in sentences)]))
     return "\n\n".join(["PRIVACY CARD", *sections]) + "\n"
