@@ -1,6 +1,7 @@
 """Noise on a model that another engine has trained: the bolt-on paper's promise, with l2p's ledger and card."""
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,7 +37,7 @@ class EngineWeights(PassRows):
     def __init__(self, weights: np.ndarray, run: EngineRun):
         """Weights f64[p], or f64[K, p] of K classes against the rest."""
         self.num_rows, self.num_features = run.num_rows, weights.shape[-1] - 1
-        self.engine: Mapping[str, Any] = run.to_json()
+        self.engine: Mapping[str, Any] | None = run.to_json()
         self._weights = weights.T.ravel()
 
     def __repr__(self) -> str:
@@ -85,8 +86,9 @@ class NoisedWeights(Result):
         )
 
     def save(self, folder: str | Path) -> None:  # type: ignore[override]
-        """Write the card, the trace and `model.safetensors` with `weights` f64, as `Result.save` does."""
-        self._write(folder, {"weights": np.ascontiguousarray(self.weights)}, {"model": NAME})
+        """Write the card, the trace and `model.safetensors`, as `Result.save` does, and the numbers in weights.json."""
+        texts = {"weights.json": json.dumps(self.weights.tolist()) + "\n"}
+        self._write(folder, {"weights": np.ascontiguousarray(self.weights)}, {"model": NAME}, texts)
 
 
 def bolt_on(
@@ -103,8 +105,8 @@ def bolt_on(
     The guarantee is that of the declaration: every sentence of `run.vouched`, which the card lists, must be true.
 
     Args:
-      weights: [p], every trained coefficient, the intercept's as that of a constant column; or [K, p] of K classes, each
-        trained against the rest.
+      weights: [p], every trained coefficient, the intercept's as that of a constant column; or [K, p] of K classes,
+        each trained against the rest.
       run: what the engine did; for scikit-learn `l2p.estimators.sgd_run` writes it.
       budget: what may be spent; with delta 0, or accountant `basic`, noise is that of pure differential privacy.
       accountant, ledger, key: as for `private_train`.
@@ -120,26 +122,31 @@ def bolt_on(
     ((3,), 'basic')
     """
     values = _checked(weights, run)
-    model = find_model(run.loss if values.ndim == 1 else f"softmax:{len(values)}")
-    result = private_train(
-        EngineWeights(values, run),
-        named(run, budget, model, accountant),
-        budget,
-        model=model,
-        ledger=ledger,
-        key=key,
-    )
+    named, model = plan(values, run, budget, accountant), _model(values, run)
+    result = private_train(EngineWeights(values, run), named, budget, model=model, ledger=ledger, key=key)
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     return NoisedWeights(**fields, shape=np.shape(weights))
 
 
-def named(run: EngineRun, budget: Budget, model: Model, accountant: str | None) -> NamedProtector:
+def plan(weights: Any, run: EngineRun, budget: Budget, accountant: str | None = None) -> NamedProtector:
+    """What `bolt_on` would do, checked as it checks: the protector that it runs. Nothing is spent."""
+    budget.check_rows(run.num_rows)
+    planned = of_declaration(run, budget, _model(_checked(weights, run), run), accountant)
+    planned.filter(budget)
+    return planned
+
+
+def of_declaration(run: EngineRun, budget: Budget, model: Model, accountant: str | None) -> NamedProtector:
     """The protector of a declaration, under the name that cards have it by.
 
     Raises:
-      InputError: no proof covers the adjacency, or the accountant has no price.
+      InputError: no proof covers the adjacency or the model.
     """
     return describe(EnginePasses.declared(run, budget, accountant), NAME, model, accountant, sources=())
+
+
+def _model(values: np.ndarray, run: EngineRun) -> Model:
+    return find_model(run.loss if values.ndim == 1 else f"softmax:{len(values)}")
 
 
 def _checked(weights: Any, run: EngineRun) -> np.ndarray:
@@ -150,24 +157,26 @@ def _checked(weights: Any, run: EngineRun) -> np.ndarray:
     try:
         values = np.asarray(weights, np.float64)
     except (TypeError, ValueError):
-        raise InputError("the weights hold something other than numbers, which takes no noise; pass an array.") from None
+        raise InputError(
+            "the weights hold something other than numbers, which takes no noise; pass an array."
+        ) from None
     if values.ndim == 2 and len(values) == 1:
         values = values[0]
     if values.ndim not in (1, 2) or not values.size:
         raise InputError(
-            f"the weights have shape {list(values.shape)}, but are one number for each column of the rows, [p], or [K, p] "
-            "for K classes, each trained against the rest; pass them so."
+            f"the weights have shape {list(values.shape)}, but are one number for each column of the rows, [p], or "
+            "[K, p] for K classes, each trained against the rest; pass them so."
         )
     if not np.isfinite(values).all():
         raise InputError(
-            "the weights hold numbers that are not finite, which no course of steps that is covered here ends in; check "
-            "the training, and what was passed."
+            "the weights hold numbers that are not finite, which no course of steps that is covered here ends in; "
+            "check the training, and what was passed."
         )
     if np.sqrt(np.square(values).sum(-1)).max() > run.reach * _ROUNDING:
         where = "lie outside of the ball that is declared" if run.reach == run.radius else "are longer than these steps"
         raise InputError(
             f"the weights {where}{'' if run.reach == run.radius else ' can make them'}, so they come from another "
-            "training than is declared (a sum in place of a mean, longer or more steps, longer rows, another ball), and "
-            "noise for this one would not protect them; declare what the engine did."
+            "training than is declared (a sum in place of a mean, longer or more steps, longer rows, another ball), "
+            "and noise for this one would not protect them; declare what the engine did."
         )
     return values

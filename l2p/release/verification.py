@@ -138,7 +138,7 @@ def _check_protector(card: Card, findings: Findings) -> Rehearsal:
             "checked."
         )
         findings.known_by = "declaration"
-        named = engine.named(run, card.budget, model, card.accountant)
+        named = engine.of_declaration(run, card.budget, model, card.accountant)
     elif (named := recognise(name, sha256, card.budget, model, card.accountant, card.num_rows)) is not None:
         findings.known_by = "name" if sha256 is None else "SHA-256"
     else:

@@ -24,7 +24,7 @@ RANDOMNESS = {
 SHARE = "What holds a run to its share: "
 FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
 
-#: Sentences on what is public by declaration and which rows counted: of a table, with a user's loss, in another engine.
+#: Sentences on what is public by declaration and which rows counted: of tables, a user's loss, an engine.
 OF_TABLE = (
     "Public by declaration: the columns, their bounds, the classes, the number of rows N, every hyper-parameter.",
     "Values outside the bounds were clipped silently, and rows marked null or holding a value that is not finite "

@@ -24,8 +24,8 @@ ORDERS = {
     "fresh": "in an order drawn anew for every pass",
     "same": "in one order, the same in every pass",
 }
-#: Relative difference between a step size of the log and that of the declaration, which people write in few digits.
-_DIGITS = 1e-4
+#: Relative difference that rounding may make between a step size of the log and that of the declaration.
+_DIGITS = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,9 +81,7 @@ class EngineRun:
         for name, kind in typing.get_type_hints(EngineRun).items():
             object.__setattr__(self, name, _value(name, getattr(self, name), kind))
         if not self.engine.strip() or not self.engine.isprintable():
-            raise InputError(
-                f"the engine is called {self.engine!r}, but an auditor must know what trained; give its name and version."
-            )
+            raise InputError(f"the engine is called {self.engine!r}, but an auditor must know what trained; name it.")
         self._check_choices()
         self._check_sizes()
         self._check_log()
@@ -92,8 +90,8 @@ class EngineRun:
     def _check_choices(self) -> None:
         if self.gradient != "mean":
             raise InputError(
-                f"the engine's step follows the {self.gradient} of a batch's gradients, but the sensitivity here is that "
-                "of steps along their mean, and a sum moves batch_size times as far; declare gradient mean with "
+                f"the engine's step follows the {self.gradient} of a batch's gradients, but the sensitivity here is "
+                "that of steps along their mean, and a sum moves batch_size times as far; declare gradient mean with "
                 "step_size times batch_size and ridge over batch_size, which are the same steps."
             )
         for name, choices, why in (
@@ -103,8 +101,8 @@ class EngineRun:
         ):
             if getattr(self, name) not in choices:
                 raise InputError(
-                    f"{name} {getattr(self, name)!r} has no proof here: {why}; choose {' or '.join(choices)}, if that is "
-                    "what the engine did, or train with l2p (private_train)."
+                    f"{name} {getattr(self, name)!r} has no proof here: {why}; choose {' or '.join(choices)}, if that "
+                    "is what the engine did, or train with l2p (private_train)."
                 )
 
     def _check_sizes(self) -> None:
@@ -114,14 +112,17 @@ class EngineRun:
                 "were declared, and a shorter last batch, over whose own size an engine divides, moves the weights "
                 "further than is proved; train on a number of rows that the batch size divides."
             )
-        if not 0 < self.norm_bound < math.inf or not 0 <= self.averaged <= self.num_rows * self.num_passes // self.batch_size:
+        if (
+            not 0 < self.norm_bound < math.inf
+            or not 0 <= self.averaged <= self.num_rows * self.num_passes // self.batch_size
+        ):
             raise InputError(
-                f"norm_bound {self.norm_bound!r} or averaged {self.averaged!r} is out of place: rows are no longer than "
-                "a positive number, and the weights are the mean of no more iterates than there were steps."
+                f"norm_bound {self.norm_bound!r} or averaged {self.averaged!r} is out of place: rows are no longer "
+                "than a positive number, and the weights are the mean of no more iterates than there were steps."
             )
         if self.rule in ("constant", "inverse_power") and not self.step_size > 0:
             raise InputError(
-                f"step_size is {self.step_size!r}, but these steps are multiples of it; declare the engine's own, above 0."
+                f"step_size is {self.step_size!r}, but steps are multiples of it; declare the engine's own, above 0."
             )
 
     def _check_log(self) -> None:
@@ -129,15 +130,15 @@ class EngineRun:
         if self.updates != plan.num_steps:
             raise InputError(
                 f"the engine counted {self.updates} steps, but {self.num_passes} passes over {self.num_rows} rows in "
-                f"batches of {self.batch_size} are {plan.num_steps}, so it read other rows, or stopped when it saw fit; "
-                "declare what it did, and train for a fixed number of passes."
+                f"batches of {self.batch_size} are {plan.num_steps}, so it read other rows, or stopped when it saw "
+                "fit; declare what it did, and train for a fixed number of passes."
             )
         ends = ("first_step", plan.step_sizes[0]), ("last_step", plan.step_sizes[-1])
         for name, size in ends:
             if not math.isclose(getattr(self, name), size, rel_tol=_DIGITS):
                 raise InputError(
                     f"the engine's {name} was {getattr(self, name):.6g}, but {self.rule} steps as declared have "
-                    f"{size:.6g} there, so the sensitivity would be that of other steps; declare its own rule and sizes."
+                    f"{size:.6g} there, so the sensitivity would be that of other steps; declare its own."
                 )
 
     @property
@@ -184,13 +185,14 @@ class EngineRun:
         ball = "" if self.radius is None else f", then brought the weights back into the ball of radius {self.radius:g}"
         weights = f"the mean of the last {self.averaged} iterates" if self.averaged else "the last iterate"
         return [
-            f"Passes: {self.engine} read all {self.num_rows} rows, each once in a pass, {ORDERS[self.order]}, and neither "
-            "that order nor which rows there were depended on what rows hold.",
-            f"Length: it took {self.num_passes} passes, {self.updates} steps, a number fixed beforehand: no tolerance, no "
-            "early stopping, no choice among several trainings by a score on these rows.",
+            f"Passes: {self.engine} read all {self.num_rows} rows, each once in a pass, {ORDERS[self.order]}, and "
+            "neither that order nor which rows there were depended on what rows hold.",
+            f"Length: it took {self.num_passes} passes, {self.updates} steps, a number fixed beforehand: no tolerance, "
+            "no early stopping, no choice among several trainings by a score on these rows.",
             f"Step: each subtracted its step size times (the mean of the gradients of {self.batch_size} "
             f"row{'s' * (self.batch_size > 1)} + {self.ridge:g} times the weights){ball}; weights began at zero.",
-            f"Step sizes: {self._rule_in_words()}, from {self.first_step:g} to {self.last_step:g}, whatever the loss did.",
+            f"Step sizes: {self._rule_in_words()}, from {self.first_step:g} to {self.last_step:g}, whatever the loss "
+            "did.",
             f"Loss: {_IN_WORDS[self.loss]} of each row, weighed alike: no weights of classes or rows.",
             f"Rows: none is longer than {self.norm_bound:g}, its constant column included; each was scaled, filled and "
             "clipped by itself, with constants known before the table was.",

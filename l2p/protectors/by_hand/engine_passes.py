@@ -11,7 +11,7 @@ from l2p.queries.pass_descent import EngineResult, PassDescent, check_adjacency
 
 @struct.dataclass
 class EnginePasses(BoltOn):
-    """Bolt-on SGD whose passes are over: its settings are those of a declaration, and it asks for their result alone."""
+    """Bolt-on SGD whose passes are over: its settings are declared, and it asks for their result alone."""
 
     query: ClassVar[type[PassDescent]] = EngineResult
 
