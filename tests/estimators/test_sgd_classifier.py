@@ -1,4 +1,4 @@
-"""scikit-learn's SGDClassifier as it is declared: its steps replayed, its neighbours by brute force, what is refused."""
+"""scikit-learn's SGDClassifier as it is declared: its steps replayed, its neighbours tried, and what is refused."""
 
 import functools
 
