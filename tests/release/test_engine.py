@@ -49,6 +49,8 @@ def test_a_release_states_its_guarantee_charges_it_and_verifies(tmp_path, capsys
     assert card.mechanisms[0]["clip_norm"][0] == pytest.approx(RUN.passes.sensitivity(), rel=1e-4)
     (entry,) = ledger.entries()
     assert entry.counted == Cost(card.epsilon_certified, budget.delta)
+    assert any("has seen its weights alone, no row and no pass" in sentence for sentence in card.not_private)
+    assert not any("clipped silently" in sentence for sentence in card.not_private)
     assert all(" ".join(sentence.split()) in " ".join(card.to_text().split()) for sentence in RUN.vouched)
     code, report = verified(card, tmp_path, capsys)
     assert (code, report["known_by"], report["rehearsed"]) == (0, "declaration", True)
