@@ -132,6 +132,10 @@ def _check_protector(card: Card, findings: Findings) -> Rehearsal:
         )
         return Rehearsal()
     run = card.engine_run
+    if (run is None) is (name == engine.NAME):
+        whose = "that l2p itself trained" if run is None else "that another engine trained"
+        findings.problems.append(f"says {whose}, which no card of protector {name} does")
+        return Rehearsal()
     if run is not None:
         findings.remarks.append(
             "Another engine trained: that it did so as it is declared is vouched for by whoever ran it, and nobody "

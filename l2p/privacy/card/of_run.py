@@ -33,8 +33,8 @@ OF_TABLE = (
 OF_LOSS = (custom.PUBLIC, custom.NULL_ROWS)
 OF_ENGINE = (
     "Public by declaration: the number of rows N and of coefficients, and all that is declared of the training.",
-    "That the training was as it is declared: l2p has seen its weights alone, no row and no pass. If a sentence that is "
-    "vouched for is false, so is the guarantee.",
+    "That the training was as it is declared: l2p has seen its weights alone, no row and no pass. If a sentence that "
+    "is vouched for is false, so is the guarantee.",
 )
 
 
