@@ -5,6 +5,7 @@ the engine's log counts is compared with what the declaration comes to, since a 
 """
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -151,7 +152,7 @@ class EngineRun:
         """`Passes.averaged`, which is rounded up to whole steps."""
         return max(self.averaged - 0.5, 0.0) / (self.num_passes * self.num_rows // self.batch_size)
 
-    @property
+    @functools.cached_property
     def passes(self) -> Passes:
         """The course whose sensitivity is that of the weights."""
         return Passes(
@@ -193,7 +194,7 @@ class EngineRun:
             f"row{'s' * (self.batch_size > 1)} + {self.ridge:g} times the weights){ball}; weights began at zero.",
             f"Step sizes: {self._rule_in_words()}, from {self.first_step:g} to {self.last_step:g}, whatever the loss "
             "did.",
-            f"Loss: {_IN_WORDS[self.loss]} of each row, weighed alike: no weights of classes or rows.",
+            f"Loss: {_IN_WORDS[self.loss]} of each row, weighed alike, of classes that were known beforehand.",
             f"Rows: none is longer than {self.norm_bound:g}, its constant column included; each was scaled, filled and "
             "clipped by itself, with constants known before the table was.",
             f"Weights: {weights}, with every coefficient that was trained, the intercept's among them, as that of the "

@@ -6,9 +6,9 @@ import pytest
 from l2p import Budget, EngineRun, bolt_on
 from tests.postgres import running
 
-M, ROW = 10, "'{0,0,1}'"
+M = 10
 #: Initialise, transition and (nothing to do) terminate; every step's size is computed from its number, here in SQL.
-AGGREGATE = (  # noqa: S608
+AGGREGATE = (
     """CREATE FUNCTION step(w float8[], x float8[], y float8, size float8, ridge float8) RETURNS float8[]
     LANGUAGE sql IMMUTABLE AS $$
       SELECT array_agg(v - size * ((1 / (1 + exp(-margin)) - y) * u + ridge * v) ORDER BY place)
@@ -16,10 +16,10 @@ AGGREGATE = (  # noqa: S608
       (SELECT sum(v * u) AS margin FROM unnest(w, x) AS columns (v, u)) AS products $$""",
     """CREATE AGGREGATE sgd(x float8[], y float8, size float8, ridge float8)
     (SFUNC = step, STYPE = float8[], INITCOND = '{0,0,0}')""",
-    f"CREATE TABLE ward AS SELECT line, {ROW}::float8[] AS x, 1::float8 AS y FROM generate_series(1, {M}) AS line",
+    "CREATE TABLE ward AS SELECT line, '{0,0,1}'::float8[] AS x, 1::float8 AS y FROM generate_series(1, 10) AS line",
     # What may stand in one line: a null row, and rows that pull hard; the first is the table's own.
-    f"""CREATE TABLE standing AS SELECT * FROM (VALUES (0, {ROW}::float8[], 1::float8), (1, '{{0,0,0}}', 0),
-    (2, {ROW}, 0), (3, '{{0.8,0,0.6}}', 0), (4, '{{0.8,0,-0.6}}', 1)) AS rows (kind, x, y)""",
+    """CREATE TABLE standing AS SELECT * FROM (VALUES (0, '{0,0,1}'::float8[], 1::float8), (1, '{0,0,0}', 0),
+    (2, '{0,0,1}', 0), (3, '{0.8,0,0.6}', 0), (4, '{0.8,0,-0.6}', 1)) AS rows (kind, x, y)""",
 )
 #: Each line replaced by each of them, and trained on, in another order in every pass.
 TRAIN = """
