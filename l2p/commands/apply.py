@@ -56,6 +56,9 @@ class Apply(TableOptions):
     A name that `l2p protectors` lists, a checkpoint's file, or mypackage:MyProtector for one of your own.
     `minibatch@0.02` draws batches of 2 % of the rows instead of its own 5 %.
     METHOD:private chooses the method's settings on the private rows, within the budget: the best of 10 runs or so."""
+    set: tuple[str, ...] = ()
+    """Public settings of a hand-designed method, as in --set num_passes=5 batch_size=10; `l2p protectors METHOD` lists
+    them. They are part of the method's name on the card."""
     accountant: Accountant | None = None
     """Default: the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
@@ -105,7 +108,7 @@ class Apply(TableOptions):
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = DeclaredTable.of(self.data, self.schema, self.model, self.format, self.on_invalid)
         schema, target, model = declared.schema, declared.schema.target, declared.model
-        protector = MethodName.parse(self.protector or default_protector(model.name))
+        protector = MethodName.parse(self.protector or default_protector(model.name)).with_settings(self.set)
         named = self._admitted(declared, protector, budget)
         share = declared.share(self.bounds_share)
         if self.seed is not None and not 0 <= self.seed < 2**32:
