@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoltOnCommand:
-    """Add noise to a model that another engine trained by passes over the rows; write it and its privacy card.
+    """Add noise to a model that another engine trained by passes over the rows.
 
-    l2p reads no row: the guarantee is for the training that is declared, and the card lists what that vouches for."""
+    l2p reads no row: it covers the training that is declared.
+
+    The card lists, sentence by sentence, what the declaration vouches for."""
 
     weights: Path
     """Every trained coefficient, the intercept's as that of a constant column: a list of numbers in .json, or an array
