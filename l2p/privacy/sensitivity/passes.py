@@ -80,8 +80,8 @@ class Passes:
         if self.num_steps > MAX_STEPS or self.num_passes * self.num_rows > MAX_READ:
             raise InputError(
                 f"{self.num_passes} passes over {self.num_rows} rows in batches of {self.batch_size} take more than "
-                f"{MAX_STEPS} steps or read more than {MAX_READ} rows, which no computer here would finish; choose "
-                "larger batches or fewer passes."
+                f"{MAX_STEPS} steps, each of which counts here, or read more than {MAX_READ} rows; choose larger "
+                "batches or fewer passes."
             )
         if self.rule not in RULES or self.order not in ORDERS:
             raise InputError(
