@@ -173,7 +173,7 @@ def settings_of(problem: Problem, strongly: bool, pure: bool, passes: int, batch
 def protector_of(problem: Problem, run: Run) -> PassProtector | str:
     """The method of a run."""
     common = settings_of(problem, run.strongly, run.pure, run.passes, run.batch)
-    rooted = common | {"rule": "inverse_root", "step_size": 1.0}
+    rooted = common | {"rule": "inverse_power", "step_size": 1.0}
     if run.method in ("bolt_on", NOISELESS):
         return BoltOn(**common)
     if run.method == "scs13":

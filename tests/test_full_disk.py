@@ -81,7 +81,7 @@ def test_a_run_that_finds_no_room_for_its_result_says_so_and_is_counted_once(
 ):
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "basic", limit_of("basic", BUDGET))
     WARD.write(tmp_path / "schema.json")
-    monkeypatch.setattr(apply, "_save", filling(apply._save, size))
+    monkeypatch.setattr(apply, "saved", filling(apply.saved, size))
     words = ["--data", data, "--schema", str(tmp_path / "schema.json"), "--out", str(tmp_path / "run")]
     words += ["--protector", "noisygd", "--epsilon", "2", "--delta", "1e-5", "--ledger", str(ledger.path)]
     code, output = observed(lambda: main(["apply", *words]))
@@ -120,7 +120,7 @@ def test_a_result_that_fits_elsewhere_goes_there_whole_and_none_of_it_stays(tmp_
     monkeypatch.setattr(tempfile, "mkdtemp", with_room)
     with limit:
         limit.enter_context(full_disk(1000))
-        folder = apply._save(Saves({"a": 500, "b": 5000}), out)
+        folder = apply.saved(Saves({"a": 500, "b": 5000}), out)
     assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
     assert list(out.iterdir()) == []
     assert str(folder) in capsys.readouterr().err

@@ -32,7 +32,7 @@ def contenders(work: Work, batch: int) -> dict[str, Prepare]:
     """One compiled pass of each method."""
     start, one = jnp.zeros(work.num_columns), jnp.ones(())
     plan = Passes(work.num_rows, 0.25, 1, batch)
-    rooted = Passes(work.num_rows, 0.25, 1, batch, "inverse_root", step_size=1.0)
+    rooted = Passes(work.num_rows, 0.25, 1, batch, "inverse_power", step_size=1.0)
     bolt_on = PassDescent(Logistic(), plan, start, one, jnp.full((), -jnp.inf))
     sampled = SampledPasses(Logistic(), rooted, start, jnp.log(jnp.float32(1e-9)), one, in_ball=False)
     queries = {"bolt_on": bolt_on, "scs13": NoisyPasses(Logistic(), rooted, start, one), "bst14": sampled}

@@ -21,6 +21,7 @@ from l2p.checkpoints.named import NamedProtector, at_rate, check_pure, describe,
 from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.own import import_protector
 from l2p.checkpoints.ranges import range_of
+from l2p.checkpoints.settings import with_settings
 from l2p.models import Model, find_model, plain_name
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
@@ -74,6 +75,7 @@ class Method:
             own = import_protector(plain, Problem(budget, model, num_rows, accountant))
             return describe(own, name, model, accountant)
         protector = _hand_designed(method, name, budget, model, num_rows, accountant)
+        protector = with_settings(protector, plain.settings, plain.base)
         return describe(protector, name, model, accountant or method.accountant, sources=())
 
     def _loaded(
@@ -102,6 +104,11 @@ def look_up(name: str | MethodName, model: str | Model, aux: str | None = None, 
     """The method called `name`, not yet set up; arguments and errors are those of `resolve`."""
     name, model = MethodName.parse(name), find_model(model)
     plain = name.protector.without_rate()
+    if plain.settings and plain.base not in HAND_DESIGNED:
+        raise InputError(
+            f"{plain.base!r} is no hand-designed method, and what it does follows from how it was trained, not from "
+            "settings; leave them out, or choose a method that l2p protectors lists as designed by hand."
+        )
     if not plain.tuned and (is_object(plain.base) or plain.base in HAND_DESIGNED):
         return Method(name, model)
     held = None if plain.tuned else hold_out(str(plain), avoid)
@@ -127,7 +134,8 @@ def resolve(
 
     Args:
       name: a hand-designed method, a checkpoint's name or file, or METHOD:tuned; `minibatch@0.02` for the checkpoint
-        `minibatch` with another Poisson sampling rate, if it was made for several; `mypackage:MyProtector` for a
+        `minibatch` with another Poisson sampling rate, if it was made for several; `bolt_on[num_passes=5]` for a
+        hand-designed method with another setting; `mypackage:MyProtector` for a
         protector to import; any of them with :pretrained or :projected, which take public rows.
       budget: for which hand-designed methods set themselves up.
       model: to be trained, or its name.
@@ -165,7 +173,7 @@ def recognise(
         return None
     plain = method_name.protector.without_rate()
     if sha256 is None:
-        is_hand_designed = str(method_name.protector) in HAND_DESIGNED
+        is_hand_designed = method_name.protector == plain and not plain.tuned and plain.base in HAND_DESIGNED
         return Method(method_name, model).set_up(budget, accountant, num_rows) if is_hand_designed else None
     file = next((name for name in names() if digest(name) == sha256), None)
     if file is None:

@@ -8,7 +8,7 @@ import importlib.machinery
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from l2p.base.errors import InputError
@@ -25,8 +25,14 @@ PRIVATE: Final = ":private"
 VARIANTS: Final = (PRETRAINED, PROJECTED, ORACLE, PRIVATE)
 #: Precedes a sampling rate.
 _AT: Final = "@"
+#: Settings of a hand-designed method, NAME=VALUE with blanks between them.
+_SETTINGS: Final = re.compile(r"\[(\w+=[^\s\[\]=]+(?: \w+=[^\s\[\]=]+)*)\]")
 _RATE: Final = rf"{_AT}\d*\.?\d+(?:e-?\d+)?"
-_LAST: Final = re.compile("|".join([rf"(?:{_RATE})\Z", *(re.escape(word) + r"\Z" for word in (TUNED, *VARIANTS))]))
+_LAST: Final = re.compile(
+    "|".join(
+        [rf"(?:{_SETTINGS.pattern})\Z", rf"(?:{_RATE})\Z", *(re.escape(word) + r"\Z" for word in (TUNED, *VARIANTS))]
+    )
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +66,12 @@ class MethodName:
             suffixes.insert(0, match[0])
         if not (is_file(base) or is_object(base)) and (odd := re.search(rf"(?<!^)[:{_AT}].*", base)):
             raise _malformed(name, f"{odd[0][:60]!r} is not a suffix of a method")
-        kinds = [_AT if suffix.startswith(_AT) else suffix for suffix in suffixes]
+        kinds = [suffix[0] if suffix[0] in f"{_AT}[" else suffix for suffix in suffixes]
         if repeated := next((kind for kind in kinds if kinds.count(kind) > 1), None):
-            raise _malformed(name, f"{'a sampling rate' if repeated == _AT else repeated} is asked for twice")
+            parts = {_AT: "a sampling rate", "[": "a list of settings"}
+            raise _malformed(name, f"{parts.get(repeated, repeated)} is asked for twice")
+        if "[" in kinds and (chosen := {TUNED, ORACLE, PRIVATE}.intersection(kinds)):
+            raise _malformed(name, f"its settings are given and, by {min(chosen)}, to be chosen")
         if sorted(kinds, key=VARIANTS.__contains__) != kinds:
             raise _malformed(name, f"a variant precedes the {TUNED} or {_AT}RATE that it is a variant of")
         return cls(base, tuple(suffixes))
@@ -74,6 +83,39 @@ class MethodName:
     def sampling_rate(self) -> float | None:
         """The requested Poisson sampling rate; None for the method's own."""
         return next((float(suffix.removeprefix(_AT)) for suffix in self.suffixes if suffix.startswith(_AT)), None)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings that are given, as texts by name.
+
+        Raises:
+          InputError: one is given twice.
+        """
+        words = [match[1] for suffix in self.suffixes if (match := _SETTINGS.fullmatch(suffix))]
+        pairs = [word.split("=") for word in " ".join(words).split()]
+        settings = dict(pairs)
+        if len(settings) < len(pairs):
+            raise _malformed(str(self), "a setting is given twice")
+        return settings
+
+    def with_settings(self, words: Sequence[str]) -> "MethodName":
+        """This name with settings, each NAME=VALUE; none leaves it as it is.
+
+        Raises:
+          InputError: one is not of that form, or they are given already, or to be chosen.
+
+        >>> str(MethodName.parse("bolt_on").with_settings(["num_passes=5", "batch_size=10"]))
+        'bolt_on[num_passes=5 batch_size=10]'
+        """
+        if not words:
+            return self
+        suffix = f"[{' '.join(words)}]"
+        if not _SETTINGS.fullmatch(suffix):
+            raise InputError(
+                f"{' '.join(words)[:120]!r} are no settings; write NAME=VALUE for each, such as num_passes=5, with "
+                "names that l2p protectors METHOD lists."
+            )
+        return MethodName.parse(f"{self.base}{suffix}{''.join(self.suffixes)}")
 
     @property
     def tuned(self) -> bool:
@@ -160,6 +202,6 @@ def _malformed(name: str, why: str) -> InputError:
     every = ", ".join((TUNED, *VARIANTS))
     return InputError(
         f"method {name[:120]!r} cannot be read, because {why}; write METHOD{_AT}RATE for batches of another sampling "
-        "rate, or MODULE:OBJECT for a protector of your own, of a module that is installed or lies in the current "
-        f"folder, then any of {every}, each once."
+        "rate, METHOD[NAME=VALUE] for a setting, or MODULE:OBJECT for a protector of your own, of a module that is "
+        f"installed or lies in the current folder, then any of {every}, each once."
     )

@@ -4,13 +4,12 @@ import contextlib
 import dataclasses
 import json
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from l2p.base.errors import InputError, NoResult
+from l2p.base.errors import InputError
 from l2p.checkpoints.method_name import MethodName
+from l2p.commands.out_folder import claimed, saved
 from l2p.commands.warn import warn
 from l2p.privacy.accountants import run_names
 from l2p.tables.table_options import TableOptions
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from l2p.checkpoints.named import NamedProtector
     from l2p.commands.declared import DeclaredTable
     from l2p.privacy.budget import Budget
-    from l2p.release.result import Result
     from l2p.task.rows import Rows
 
     Accountant = str
@@ -58,6 +56,9 @@ class Apply(TableOptions):
     A name that `l2p protectors` lists, a checkpoint's file, or mypackage:MyProtector for one of your own.
     `minibatch@0.02` draws batches of 2 % of the rows instead of its own 5 %.
     METHOD:private chooses the method's settings on the private rows, within the budget: the best of 10 runs or so."""
+    set: tuple[str, ...] = ()
+    """Public settings of a hand-designed method, as in --set num_passes=5 batch_size=10; `l2p protectors METHOD` lists
+    them. They are part of the method's name on the card."""
     accountant: Accountant | None = None
     """Default: the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
@@ -89,7 +90,7 @@ class Apply(TableOptions):
 
     def run(self) -> int:
         """Check all that is public, then read the table, train, and write."""
-        with _claimed(self.out, self.dry_run), contextlib.ExitStack() as stack:
+        with claimed(self.out, self.dry_run), contextlib.ExitStack() as stack:
             return self._run(stack)
 
     def _run(self, stack: contextlib.ExitStack) -> int:
@@ -107,7 +108,7 @@ class Apply(TableOptions):
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = DeclaredTable.of(self.data, self.schema, self.model, self.format, self.on_invalid)
         schema, target, model = declared.schema, declared.schema.target, declared.model
-        protector = MethodName.parse(self.protector or default_protector(model.name))
+        protector = MethodName.parse(self.protector or default_protector(model.name)).with_settings(self.set)
         named = self._admitted(declared, protector, budget)
         share = declared.share(self.bounds_share)
         if self.seed is not None and not 0 <= self.seed < 2**32:
@@ -129,7 +130,7 @@ class Apply(TableOptions):
         if result.schema is None:
             result = result.with_schema(schema)
         result = result.of_table(list(self.data), target.column)
-        out = _save(result, self.out)
+        out = saved(result, self.out)
         if self.test is not None and test is not None:
             if schema.private_bounds:  # which have been bought
                 test = declared.test_rows(self.test, result)
@@ -199,56 +200,6 @@ class Apply(TableOptions):
             return table, {"public": public, "format": declared.format}
         options = {"schema": declared.schema, "format": declared.format, "on_invalid": self.on_invalid}
         return declared.files, options | {"bounds_share": self.bounds_share, "public": public}
-
-
-@contextlib.contextmanager
-def _claimed(folder: Path, only_look: bool) -> Iterator[None]:
-    """The output folder, made and claimed before anything is spent; if it is new, a run that fails removes it while it
-    is empty."""
-    new = not folder.exists()
-    if not (new and only_look):
-        _claim(folder)
-    try:
-        yield
-    except BaseException:
-        if new:
-            with contextlib.suppress(OSError):  # not made, or no longer empty
-                folder.rmdir()
-        raise
-
-
-def _claim(folder: Path) -> None:
-    """Make sure that the output folder is empty and can be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        occupied = any(folder.iterdir())
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise InputError(f"the folder {folder} cannot be written ({error.strerror}); name another in --out.") from error
-    if occupied:
-        raise InputError(
-            f"the folder {folder} is not empty, and a result is never overwritten; name a new one in --out."
-        )
-
-
-def _save(result: "Result", folder: Path) -> Path:
-    """Write the result, all of its files or none. It is paid for, so if the folder can no longer be written, it goes to
-    a temporary one."""
-    try:
-        result.save(folder)
-        return folder
-    except OSError as error:
-        why = error.strerror
-    try:
-        rescue = Path(tempfile.mkdtemp(prefix="l2p-"))
-        result.save(rescue)
-    except OSError:
-        raise NoResult(
-            f"{folder} cannot be written ({why}), nor can {tempfile.gettempdir()}, so the result is lost, and what its "
-            "queries were charged stays charged; before another run free disk space, or name another folder in TMPDIR."
-        ) from None
-    print(f"{folder} cannot be written ({why}), so the result goes to {rescue}", file=sys.stderr)
-    return rescue
 
 
 def _save_scores(scores: dict[str, Any], folder: Path) -> None:

@@ -25,6 +25,7 @@ from l2p.base.garbage import SELDOM
 from l2p.base.plain_text import plain_output, printable
 from l2p.commands.account import Account
 from l2p.commands.apply import Apply
+from l2p.commands.bolt_on import BoltOnCommand
 from l2p.commands.compare import Compare, with_config
 from l2p.commands.leaderboard import Leaderboard
 from l2p.commands.ledger import LedgerCommand
@@ -80,6 +81,7 @@ _INTERRUPTED = {128 + signal.SIGINT, 128 + signal.SIGTERM}
 COMMANDS: dict[str, Callable[..., Any]] = {
     "schema": MakeSchema,
     "apply": Apply,
+    "bolt-on": BoltOnCommand,
     "predict": Predict,
     "protectors": Protectors,
     "plan": PlanCommand,

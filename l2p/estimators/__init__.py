@@ -16,6 +16,7 @@ with seldom_collected():
         SimulationWarning,
     )
     from l2p.estimators.regressor import PrivateRegressor
+    from l2p.estimators.sgd_classifier import sgd_run
 
 __all__ = [
     "DefaultBoundsWarning",
@@ -25,4 +26,5 @@ __all__ = [
     "PrivateRegressor",
     "RepeatedFitWarning",
     "SimulationWarning",
+    "sgd_run",
 ]

@@ -14,7 +14,7 @@ from l2p.queries.moments import ClassMoment, Covariance, CrossMoment, LeastEigen
 from l2p.queries.noisy_passes import NoisyPasses, SampledPasses
 from l2p.queries.normalized import NormalizedGradient
 from l2p.queries.one_pass import OnePass
-from l2p.queries.pass_descent import PassDescent
+from l2p.queries.pass_descent import EngineResult, PassDescent
 from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
 from l2p.queries.selection import NoisyLineSearch, NoisyMinimum
 from l2p.queries.solve import Minimizer
@@ -30,6 +30,7 @@ __all__ = [
     "Covariance",
     "CrossMoment",
     "Descent",
+    "EngineResult",
     "FeatureSum",
     "FewestErrors",
     "GradientNorm",

@@ -2,8 +2,8 @@
 
 import abc
 import math
-from collections.abc import Callable, Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,14 @@ MECHANISMS = ("gaussian", "gamma", "objective")
 
 
 class PassRows(RemoteRows):
-    """Rows on a machine that takes the passes of stochastic gradient descent over them, and adds nothing up."""
+    """Rows on a machine that takes the passes of stochastic gradient descent over them, and adds nothing up.
+
+    Attributes:
+      engine: what is declared of passes that were taken elsewhere (`EngineRun.to_json`); None where l2p orders them.
+    """
 
     solves: ClassVar[bool] = True
+    engine: Mapping[str, Any] | None = None
 
     @abc.abstractmethod
     def check_model(self, protector: object, model: Model) -> None:
@@ -42,8 +47,9 @@ class PassRows(RemoteRows):
         """
 
     @abc.abstractmethod
-    def passes(self, query: "PassDescent", order: jax.Array) -> np.ndarray:
-        """`PassDescent.result` f64[p], without noise, with the rows in this order i32[k, T / k * b]."""
+    def passes(self, query: "PassDescent", order: jax.Array | None) -> np.ndarray:
+        """`PassDescent.result` f64[p], without noise, with the rows in this order i32[k, T / k * b]; None for an
+        `EngineResult`, whose passes are over."""
 
     def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:
         raise TypeError("these rows are passed over, and not added up.")
@@ -210,6 +216,21 @@ class PassDescent(Query):
         log_delta = jnp.asarray(self.log_delta, jnp.float32)
         log_remaining = jnp.log1p(-self.tail * jnp.exp(-log_delta) * (1.0 + _ROUNDING)) - _ROUNDING
         return objective.gaussian_ratio(epsilon, log_delta + log_remaining)
+
+
+@struct.dataclass
+class EngineResult(PassDescent):
+    """Result of such passes that another engine has taken, with noise added once; l2p draws no order of rows.
+
+    Only `PassRows` have it. On rows in memory, which nobody passed over, it is zeros: a rehearsal.
+    """
+
+    name: ClassVar[str] = "engine_result"
+
+    def answer(self, rows: Rows | PassRows, noise: Noise, adjacency: Adjacency) -> jax.Array:
+        check_adjacency(adjacency)
+        result = jnp.asarray(rows.passes(self, None)) if isinstance(rows, PassRows) else self.empty()
+        return self.release(result, noise, adjacency)
 
 
 def check_classes(num_classes: int, start: jax.Array) -> None:

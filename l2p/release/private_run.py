@@ -17,6 +17,7 @@ from l2p.privacy.card.unit import ROW, unit_on_card
 from l2p.privacy.cost.sampling import FullBatch
 from l2p.privacy.events import Answered
 from l2p.privacy.ledger.reservation import Reservation
+from l2p.queries.pass_descent import PassRows
 from l2p.release.learned import sentence
 from l2p.release.planned_run import PlannedRun, labels_of
 from l2p.release.result import Result, mechanisms
@@ -74,6 +75,7 @@ def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Seq
         max_steps=named.protector.num_steps,
         stop_reason=stop_reason,
         public=public,
+        engine=task.private.engine if isinstance(task.private, PassRows) else None,
         protector={
             "name": named.name,
             "sha256": named.sha256,

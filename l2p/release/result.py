@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -224,8 +225,14 @@ class Result:
         metadata |= {} if self.schema is None else {"schema_sha256": digest(self.schema)}
         self._write(folder, arrays | {"params": params}, metadata)
 
-    def _write(self, folder: str | Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
-        """Write all files of a result."""
+    def _write(
+        self,
+        folder: str | Path,
+        arrays: Mapping[str, np.ndarray],
+        metadata: Mapping[str, str],
+        texts: Mapping[str, str] = types.MappingProxyType({}),
+    ) -> None:
+        """Write all files of a result, further `texts` by their names among them."""
         cap = self.card.filter().limit
         # A model without its card would say nothing of what it guarantees.
         with written_whole(Path(folder), last="model.safetensors") as place:
@@ -235,6 +242,8 @@ class Result:
             (place / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
             (place / "card.html").write_text(html.render(self.card, self.trace, cap), encoding="utf-8")
             self._write_trace(place / "trace.csv", cap)
+            for name, text in texts.items():
+                (place / name).write_text(text, encoding="utf-8")
             (place / "model.safetensors").write_bytes(save(dict(arrays), dict(metadata)))
 
     def _write_trace(self, path: Path, cap: float) -> None:

@@ -70,6 +70,7 @@ def unlike(card: Card, adaptive: bool, warnings: Sequence[str], kinds: Sequence[
         stop_reason=card.stop_reason,
         mechanisms=mechanisms(trace),
         public=card.public,
+        engine=card.engine,
         protector=card.protector,
         composition=card.composition,
     )

@@ -24,6 +24,7 @@ from l2p.privacy.accountants import find, for_runs
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.card.card import Card
 from l2p.privacy.cost import sampling
+from l2p.release import engine
 from l2p.release.contradictions import contradictions, equal
 from l2p.release.rehearsal import Rehearsal, model_of, rehearse
 from l2p.release.rewritten import bought_bounds, is_choice, unlike, without_schema
@@ -35,7 +36,7 @@ class Findings:
     """Outcome of the checks of a card.
 
     Attributes:
-      known_by: "SHA-256" or "name", how its protector was recognised; None if it is not known here.
+      known_by: "SHA-256", "name" or "declaration", how its protector was recognised; None if it is not known here.
       compared: whether its queries were compared with those that the protector asks.
       rehearsed: whether their noise was, too, which is the same on every table then.
       problems: ends of sentences that begin with "it"; each shows that the card is not genuine.
@@ -130,15 +131,27 @@ def _check_protector(card: Card, findings: Findings) -> Rehearsal:
             "the card says and nobody checked."
         )
         return Rehearsal()
-    named = recognise(name, sha256, card.budget, model, card.accountant, card.num_rows)
-    if named is None:
+    run = card.engine_run
+    if (run is None) is (name == engine.NAME):
+        whose = "that l2p itself trained" if run is None else "that another engine trained"
+        findings.problems.append(f"says {whose}, which no card of protector {name} does")
+        return Rehearsal()
+    if run is not None:
+        findings.remarks.append(
+            "Another engine trained: that it did so as it is declared is vouched for by whoever ran it, and nobody "
+            "checked."
+        )
+        findings.known_by = "declaration"
+        named = engine.of_declaration(run, card.budget, model, card.accountant)
+    elif (named := recognise(name, sha256, card.budget, model, card.accountant, card.num_rows)) is not None:
+        findings.known_by = "name" if sha256 is None else "SHA-256"
+    else:
         why = "it has no file" if sha256 is None else "no checkpoint of its SHA-256 ships with this version"
         findings.remarks.append(
             f"Protector {name} is not known here ({why}): that it has this sampler and these mechanisms, and whether "
             "its noise depended on answers, is what the card says and nobody checked."
         )
         return Rehearsal()
-    findings.known_by = "name" if sha256 is None else "SHA-256"
     if any(f"{name} runs" in warning for warning in card.warnings):
         sampler = sampling.from_json(card.sampler)
         findings.remarks.append(f"{name} ran instead of another protector, with that one's batches: {sampler}.")

@@ -29,6 +29,7 @@ from l2p.protectors.by_hand.bolt_on import BoltOn
 from l2p.queries.pass_descent import PassDescent
 from l2p.release.tuning.private_tuning import private_tuning
 from l2p.task.noise import KeyNoise
+from l2p.task.sources import ArraySource
 
 PURE = Budget(1.0, 0.0)
 X = np.random.default_rng(0).uniform(size=(500, 3)).astype(np.float32)
@@ -87,11 +88,47 @@ def test_other_accountants_certify_nothing_at_delta_0(accountant):
         Filter(accountant, Budget(1.0, 0.0, adjacency), sampler)
 
 
-def test_what_cannot_be_pure_is_refused_before_anything_is_spent():
+class Unread(ArraySource):
+    """Rows that must not be read."""
+
+    solves = True
+
+    def blocks(self):
+        raise AssertionError("a row was read")
+
+
+@pytest.mark.parametrize("method", ["universal", "noisygd", "bst14", SHORT.replace(noise="gaussian")])
+def test_what_cannot_be_pure_is_refused_before_a_row_is_read_or_anything_spent(tmp_path, method):
+    budget = Budget(1.0, 0.0, "replace_one") if method == "bst14" else PURE
+    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", budget, "basic", limit_of("basic", budget))
     with pytest.raises(InputError, match="pure differential privacy"):
-        private_train(ROWS, "universal", PURE)
+        private_train(Unread(ROWS, 100), method, budget, ledger=ledger)
+    assert not ledger.entries()
+
+
+def test_a_choice_among_runs_is_not_pure():
     with pytest.raises(InputError, match="proved for a delta above 0"):
         private_tuning(ROWS, [SHORT], PURE)
+
+
+@pytest.mark.parametrize(
+    ("method", "budget"),
+    [
+        ("scs13", PURE),
+        ("scs13", Budget(1.0, 1e-6)),
+        ("bst14", Budget(1.0, 1e-6, Adjacency.REPLACE_ONE)),
+    ],
+    ids=str,
+)
+def test_rivals_that_take_the_whole_budget_at_once_verify(tmp_path, capsys, method, budget):
+    accountant = "basic" if method == "scs13" else None
+    card = private_train(ROWS, method, budget, accountant=accountant).card
+    assert (card.accountant, card.delta) == ("basic", budget.delta)
+    (tmp_path / "card.json").write_text(card.to_json())
+    assert main(["account", "--card", str(tmp_path / "card.json"), "--verify", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["holds"], report["rehearsed"]) == (True, True)
+    assert report["independent"]["epsilon"] == pytest.approx(1.0, rel=1e-4)
 
 
 def test_one_pure_query_takes_the_accountant_that_prices_it_best():

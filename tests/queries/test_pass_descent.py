@@ -249,7 +249,7 @@ def test_each_problem_gets_gamma_noise_for_its_share_of_epsilon_and_a_release_li
 @pytest.mark.parametrize("mechanism", ["gaussian", "gamma"])
 def test_the_noise_of_every_step_is_that_of_its_sum_and_pass(mechanism):
     """On null rows the last iterate is the steps' noise alone: -sum of eta_t noise_t / b."""
-    plan, size = Passes(40, 0.25, 4, 10, "inverse_root", step_size=1.0), 5_000
+    plan, size = Passes(40, 0.25, 4, 10, "inverse_power", step_size=1.0), 5_000
     noisy = NoisyPasses(Logistic(), plan, f32(np.zeros(size)), f32(0.7), 1, 0.5, mechanism)
     rows = Rows(jnp.zeros((40, size - 1)), jnp.zeros(40), jnp.zeros(40))
     answer = np.asarray(noisy.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.REPLACE_ONE), float)

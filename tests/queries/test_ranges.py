@@ -24,6 +24,7 @@ from l2p.protectors.by_hand.private_meta import MetaDescent
 from l2p.queries import (
     ApproximateMinimum,
     Descent,
+    EngineResult,
     FewestErrors,
     Minimizer,
     NoisyPasses,
@@ -91,7 +92,7 @@ drawn = PassDescent(
     MODEL, Passes(N, 0.25, order="with_replacement"), f32(PARAMS), perturbed.noise_multiplier, BASIC.log_delta,
     mechanism="objective", tail=1e-9,
 )  # fmt: skip
-noisy = NoisyPasses(MODEL, Passes(N, 0.25, rule="inverse_root"), f32(PARAMS), f32(NOISE))
+noisy = NoisyPasses(MODEL, Passes(N, 0.25, rule="inverse_power"), f32(PARAMS), f32(NOISE))
 sampled = SampledPasses(MODEL, Passes(N, 0.25), f32(PARAMS), BASIC.log_delta, perturbed.noise_multiplier, in_ball=False)
 PROBLEMS = Raises((-1, 0, 2.5, 3), InputError)
 #: A plan is checked when it is made; see privacy/test_passes.py.
@@ -99,6 +100,11 @@ PLAN = Harmless()
 
 one_pass = OnePass(MODEL, f32(PARAMS), table(3, 5), f32(CLIP), f32(2.0), f32(1.0), f32(N), f32(NOISE))
 
+PASSES = {
+    "loss": SMOOTH, "plan": PLAN, "start": PUBLIC_POINT, "log_delta": Refused((0.0, 0.1, -20.5, *NOTHING)),
+    "num_classes": PROBLEMS, "norm_bound": Refused((0, -1)), "mechanism": Raises(("laplace",), InputError),
+    "tail": Raises((0,), InputError), "snapshots": Raises((True,), InputError),
+}  # fmt: skip
 #: Every field of every query, except `noise_multiplier`; those of a query with a row are there.
 RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
     (gradient(), {"clip_norm": POSITIVE, "params": POINT, "features": maps(MAP), "model": Harmless()}),
@@ -142,11 +148,8 @@ RANGES: list[tuple[Query, dict[str, Refused | Raises | Harmless]]] = [
         "minimum": Refused((perturbed.replace(share=f32(1.5)), perturbed.replace(ridge=f32(-1.0)))),
         "output_share": SHARE, "tolerance": NOT_NEGATIVE,
     }),
-    (drawn, {
-        "loss": SMOOTH, "plan": PLAN, "start": PUBLIC_POINT, "log_delta": Refused((0.0, 0.1, -20.5, *NOTHING)),
-        "num_classes": PROBLEMS, "norm_bound": Refused((0, -1)), "mechanism": Raises(("laplace",), InputError),
-        "tail": Raises((0,), InputError), "snapshots": Raises((True,), InputError),
-    }),
+    (drawn, PASSES),
+    (EngineResult(**{field.name: getattr(drawn, field.name) for field in dataclasses.fields(drawn)}), PASSES),
     (noisy, {
         "loss": SMOOTH, "plan": PLAN, "start": PUBLIC_POINT, "num_classes": PROBLEMS, "norm_bound": Refused((0, -1)),
         "mechanism": Raises(("laplace", "objective"), InputError),

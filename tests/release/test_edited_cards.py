@@ -9,6 +9,7 @@ from l2p.privacy.accountants import find
 from l2p.privacy.card import learned
 from l2p.privacy.card.card import SEED_POLICY, Card
 from l2p.privacy.cost.sampling import Poisson
+from l2p.privacy.sensitivity.engine_run import EngineRun
 from tests.release.stored_cards import both, card, louder, part, set_
 
 
@@ -33,6 +34,13 @@ def without_steps(fields, dropped):
     noise = [query[1] for span in spans_left for query in span["queries"]]
     fields["events"] = spans_left
     fields["mechanisms"][0] |= {"count": len(spans_left), "noise_multiplier": [min(noise), max(noise)]}
+
+
+def of_engine(num_rows):
+    run = EngineRun(
+        engine="a job", num_rows=num_rows, num_passes=1, updates=num_rows, step_size=0.1, first_step=0.1, last_step=0.1
+    )
+    return run.to_json()
 
 
 def shorter(fields, steps):
@@ -250,6 +258,11 @@ EDITS = {
     "mu": ("noisygd", set_("mu", to=0.9), "says that mu is 0.9, where"),
     "no mu": ("noisygd", set_("mu", to=None), "says that mu is None, where"),
     "adaptive where it is fixed": ("noisygd", set_("adaptive_noise", to=True), "is fixed in advance"),
+    "an engine that trained": (
+        "noisygd",
+        lambda fields: fields.update(engine=of_engine(fields["num_rows"])),
+        "says that another engine trained, which no card of protector noisygd does",
+    ),
     "a theorem in other words": ("noisygd", set_("theorem", to="It holds."), "words the theorem of gdp as no run"),
     "randomness": ("noisygd", set_("randomness", to="dice"), "words randomness as no run does"),
     "arithmetic": ("noisygd", set_("float_mode", to="exact"), "words float_mode as no run does"),
@@ -319,6 +332,7 @@ FIELDS = {
     "mechanisms": "renamed queries",
     "events": "every other step",
     "envelope": "envelope and noise",
+    "engine": "an engine that trained",
     "steps": "a step too many",
     "max_steps": "more steps allowed",
     "stop_reason": "why it stopped",

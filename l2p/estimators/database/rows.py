@@ -79,7 +79,7 @@ class TableRows(PassRows):
                 "bolt_on, which is planned for this one."
             )
 
-    def passes(self, query: PassDescent, order: jax.Array) -> np.ndarray:
+    def passes(self, query: PassDescent, order: jax.Array | None) -> np.ndarray:
         plan, loss = query.plan, query.loss
         width = loss.width if isinstance(loss, HuberSVM) else None
         radius = plan.radius if math.isfinite(plan.radius) else None

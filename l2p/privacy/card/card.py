@@ -18,6 +18,7 @@ from l2p.privacy.card.events import decode_events
 from l2p.privacy.card.unit import is_row
 from l2p.privacy.cost import convert, sampling
 from l2p.privacy.events import Adjacency, Answered
+from l2p.privacy.sensitivity.engine_run import EngineRun
 
 if TYPE_CHECKING:
     from l2p.privacy.cap.filter import Filter
@@ -62,6 +63,7 @@ class Card:
         data set, with three numbers in `unit`; None if no ledger was kept.
       public: {num_rows, sha256} of the public rows that the run was given (`l2p.tables.public_data.on_card`); None if
         there were none.
+      engine: what is declared of a training that l2p only added noise to, as `EngineRun.to_json` gives it; else None.
       not_private: sentences on what the guarantee does not cover.
       protector: {name, sha256, sources, range}; None if unknown or not applicable.
       learned: a sentence on whether the run learned anything, as far as its answers show it, one of
@@ -98,6 +100,7 @@ class Card:
     float_mode: str
     composition: dict[str, Any] | None = None
     public: dict[str, Any] | None = None
+    engine: dict[str, Any] | None = None
     table: dict[str, Any] | None = None
     not_private: list[str]
     protector: dict[str, Any]
@@ -110,6 +113,11 @@ class Card:
     def budget(self) -> Budget:
         """The target as a `Budget`."""
         return Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
+
+    @property
+    def engine_run(self) -> EngineRun | None:
+        """What whoever trained the weights vouches for; None where l2p trained them."""
+        return None if self.engine is None else EngineRun(**self.engine)
 
     def filter(self) -> "Filter":
         """The filter that stopped the run, rebuilt: it prices `answered` again."""
@@ -208,6 +216,13 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
     else:
         if card.accountant not in covering(sampler):
             yield "accountant", f"{card.accountant} cannot price {sampler}"
+    try:
+        run = card.engine_run
+    except (InputError, TypeError) as error:
+        yield "engine", str(error).rstrip(".")
+    else:
+        if run is not None and run.num_rows != card.num_rows:
+            yield "engine", f"{run.num_rows} rows were passed over, but N is {card.num_rows}"
     if (card.envelope is None) is (card.accountant in of_fixed_noise()):
         belongs = "lacks the envelope that it certifies" if card.envelope is None else "certifies no envelope"
         yield "envelope", f"accountant {card.accountant} {belongs}"

@@ -71,6 +71,7 @@ def render(card: Card, trace: Sequence[Granted] | None = None, limit: float | No
     figures = plots.noise(granted) + ("" if limit is None else plots.spending(granted, limit))
     sections = [
         _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card))),
+        _section(wording.VOUCHED, _list(wording.vouched(card))),
         _section("What was not private", _list(card.not_private)),
         _section("Warnings", _list(card.warnings)),
         _section("What it rests on", _table("How the guarantee was reached", wording.grounds(card))),

@@ -2,7 +2,7 @@
 
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from l2p.base.versions import versions
@@ -24,6 +24,19 @@ RANDOMNESS = {
 SHARE = "What holds a run to its share: "
 FLOATS = {True: "float64 noise, added to sums that lie on a public grid", False: "float32 noise and sums"}
 
+#: Sentences on what is public by declaration and which rows counted: of tables, a user's loss, an engine.
+OF_TABLE = (
+    "Public by declaration: the columns, their bounds, the classes, the number of rows N, every hyper-parameter.",
+    "Values outside the bounds were clipped silently, and rows marked null or holding a value that is not finite "
+    "counted as null rows; how many is not stated.",
+)
+OF_LOSS = (custom.PUBLIC, custom.NULL_ROWS)
+OF_ENGINE = (
+    "Public by declaration: the number of rows N and of coefficients, and all that is declared of the training.",
+    "That the training was as it is declared: l2p has seen its weights alone, no row and no pass. If a sentence that "
+    "is vouched for is false, so is the guarantee.",
+)
+
 
 def now() -> str:
     """The time as a card states it."""
@@ -40,6 +53,7 @@ def card_of_run(
     adaptive_noise: bool,
     protector: dict[str, Any],
     public: dict[str, Any] | None,
+    engine: Mapping[str, Any] | None,
     learned: str,
     warnings: Sequence[str],
     model: str,
@@ -54,7 +68,7 @@ def card_of_run(
       certified: epsilon at the budget's delta, certified after the run.
       releases: whether its noise came from the operating system.
       adaptive_noise: whether noise or stopping depended on earlier answers.
-      protector, public: as `Card` has them.
+      protector, public, engine: as `Card` has them.
       learned: one of `l2p.privacy.card.learned.SENTENCES`.
       warnings: of the run, without the one on what was learned.
       model: its name.
@@ -78,9 +92,13 @@ def card_of_run(
         seed_policy=SEED_POLICY[releases],
         float_mode=custom.EXACT if releases and custom.is_custom(model) else FLOATS[releases],
         not_private=not_private(
-            budget, protector["sources"], None if public is None else public["num_rows"], custom.is_custom(model)
+            budget,
+            protector["sources"],
+            None if public is None else public["num_rows"],
+            OF_ENGINE if engine is not None else OF_LOSS if custom.is_custom(model) else OF_TABLE,
         ),
         public=public,
+        engine=None if engine is None else dict(engine),
         protector=protector,
         learned=learned,
         model=model,
@@ -92,7 +110,7 @@ def card_of_run(
 
 
 def not_private(
-    budget: Budget, sources: Sequence[str] | None, num_public: int | None, is_custom: bool = False
+    budget: Budget, sources: Sequence[str] | None, num_public: int | None, of_rows: Sequence[str] = OF_TABLE
 ) -> list[str]:
     """Sentences on what the guarantee of a run does not cover.
 
@@ -100,15 +118,10 @@ def not_private(
       budget: what the run was held to.
       sources: the public data that its protector was made from; None where unknown.
       num_public: how many public rows the protector could read; None for a run without any.
-      is_custom: whether its user brought the loss along.
+      of_rows: sentences on what is public by declaration, and which rows counted.
     """
-    of_table = (
-        "Public by declaration: the columns, their bounds, the classes, the number of rows N, every hyper-parameter.",
-        "Values outside the bounds were clipped silently, and rows marked null or holding a value that is not finite "
-        "counted as null rows; how many is not stated.",
-    )
     sentences = [
-        *((custom.PUBLIC, custom.NULL_ROWS) if is_custom else of_table),
+        *of_rows,
         "Choosing a protector, a budget or settings after looking at these rows, or at earlier results on them, is not "
         "paid for here; each further run on these rows adds to what is spent.",
         "That there is a result at all: a table that cannot be read, or a solve that does not converge, leaves none.",

@@ -35,6 +35,8 @@ _UNITS = {
     Adjacency.REPLACE_ONE: "Two tables are neighbours if all rows with one value of {name} in one are as many other "
     "rows, with another value that no other row has, in the other. The number of lines N is public.",
 }
+#: Title of the sentences that no check of l2p covers.
+VOUCHED = "Vouched for by whoever trained the weights, and checked by nobody here"
 _WIDTH = 100
 
 
@@ -101,7 +103,7 @@ def grounds(card: "Card") -> dict[str, str]:
         "Composition": _composition(card.composition),
         "Noise": "depended on earlier answers" if card.adaptive_noise else "fixed in advance",
         "Sampler": str(sampling.from_json(card.sampler)),
-        "Model": f"{card.model}, {card.num_features} features",
+        "Model": f"{card.model}, {_columns(card)}",
         "Steps": f"{card.steps} of at most {card.max_steps}; stopped by: {card.stop_reason}",
         "Learned": card.learned,
         "Randomness": card.randomness,
@@ -118,6 +120,18 @@ def provenance(card: "Card") -> dict[str, str]:
         "Made with": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
         "Created": f"{card.created}, card version {card.card_version}",
     }
+
+
+def _columns(card: "Card") -> str:
+    if card.engine is None:
+        return f"{card.num_features} features"
+    return f"{card.num_features + 1} coefficients, a constant column's among them"
+
+
+def vouched(card: "Card") -> list[str]:
+    """What whoever trained the weights vouches for; nothing where l2p trained them."""
+    run = card.engine_run
+    return [] if run is None else run.vouched
 
 
 def span(ends: list[float]) -> str:
@@ -138,7 +152,11 @@ def render(card: "Card") -> str:
     labelled = (grounds(card) | provenance(card)).items()
     sections.append("\n".join(_paragraph(f"{label:<12}", text) for label, text in labelled))
     sections.append("\n".join(["Queries answered", *map(_mechanism, card.mechanisms)]))
-    for title, sentences in (("What was not private", card.not_private), ("Warnings", card.warnings)):
+    for title, sentences in (
+        (VOUCHED, vouched(card)),
+        ("What was not private", card.not_private),
+        ("Warnings", card.warnings),
+    ):
         if sentences:
             sections.append("\n".join([title, *(_paragraph("- ", text) for text in sentences)]))
     return "\n\n".join(["PRIVACY CARD", *sections]) + "\n"

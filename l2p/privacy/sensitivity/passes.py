@@ -20,7 +20,7 @@ from scipy.optimize import minimize_scalar
 
 from l2p.base.errors import InputError
 
-RULES = ("constant", "decreasing", "square_root", "strongly_convex", "inverse_root")
+RULES = ("constant", "decreasing", "square_root", "strongly_convex", "inverse_power")
 ORDERS = ("fresh", "same", "with_replacement")
 #: The most steps, whose numbers are kept one by one, and the most rows that all passes together read.
 MAX_STEPS, MAX_READ = 2**24, 2**31
@@ -39,13 +39,14 @@ class Passes:
       batch_size: b, the divisor of every batch's sum; the last batch of a pass may hold fewer rows.
       rule: of step sizes, with beta = smoothness + ridge and t from 1: "constant", `step_size`; "decreasing",
         2 / (beta (t + m^power)); "square_root", 2 / (beta (sqrt t + m^power)); "strongly_convex",
-        min(1 / beta, 1 / (ridge t)); "inverse_root", `step_size` / sqrt t.
+        min(1 / beta, 1 / (ridge t)); "inverse_power", `step_size` / (t + `shift`)^power.
       step_size: 0 for min(1 / sqrt m, 1 / beta); used by two rules.
-      power: c, used by two rules.
+      power: c, used by all rules but the constant and the strongly convex one.
       ridge: weight of ||w||^2 / 2 beside the mean loss.
       radius: of the ball around 0 that every iterate is projected to; infinite for none.
       averaged: share of the steps, from the end, whose iterates are averaged; 0 for the last iterate alone.
       order: "fresh" permutes the rows before every pass, "same" once, "with_replacement" draws every row on its own.
+      shift: of the number of a step, not below 0; used by one rule.
 
     >>> round(Passes(1000, 0.25, num_passes=5, step_size=0.1).sensitivity(), 6)
     0.5
@@ -62,24 +63,25 @@ class Passes:
     radius: float = math.inf
     averaged: float = 0.0
     order: str = "fresh"
+    shift: float = 0.0
 
     def __post_init__(self) -> None:
         """Check every field."""
         positive = 0 < self.smoothness < math.inf and self.radius > 0
         shares = 0 <= self.averaged <= 1 and 0 <= self.power < math.inf
-        weights = 0 <= self.ridge < math.inf and 0 <= self.step_size < math.inf
+        weights = all(0 <= number < math.inf for number in (self.ridge, self.step_size, self.shift))
         counts = all(_whole(count) for count in (self.num_rows, self.num_passes, self.batch_size))
         if not (positive and shares and weights and counts and self.batch_size <= self.num_rows):
             raise InputError(
                 f"{self} is no course of gradient descent that a proof covers; sizes are whole numbers from 1, a batch "
-                "is no larger than the table, smoothness and radius are above 0, ridge, step size and power are finite "
-                "and not negative, and the averaged share lies in [0, 1]."
+                "is no larger than the table, smoothness and radius are above 0, ridge, step size, shift and power are "
+                "finite and not negative, and the averaged share lies in [0, 1]."
             )
         if self.num_steps > MAX_STEPS or self.num_passes * self.num_rows > MAX_READ:
             raise InputError(
                 f"{self.num_passes} passes over {self.num_rows} rows in batches of {self.batch_size} take more than "
-                f"{MAX_STEPS} steps or read more than {MAX_READ} rows, which no computer here would finish; choose "
-                "larger batches or fewer passes."
+                f"{MAX_STEPS} steps, each of which counts here, or read more than {MAX_READ} rows; choose larger "
+                "batches or fewer passes."
             )
         if self.rule not in RULES or self.order not in ORDERS:
             raise InputError(
@@ -111,8 +113,8 @@ class Passes:
         usual = min(1 / math.sqrt(self.num_rows), 1 / self.beta)
         if self.rule == "constant":
             return np.full(t.shape, self.step_size or usual)
-        if self.rule == "inverse_root":
-            return (self.step_size or usual) / np.sqrt(t)
+        if self.rule == "inverse_power":
+            return (self.step_size or usual) / (t + self.shift) ** self.power
         if self.rule == "strongly_convex":
             return np.minimum(1 / self.beta, 1 / (self.ridge * t))
         shift = float(self.num_rows) ** self.power

@@ -1,7 +1,7 @@
 """Bolt-on private SGD (Wu, Li, Kumar, Chaudhuri, Jha & Naughton, SIGMOD 2017): noise once, after passes without any."""
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ class PassProtector(Protector):
 
     Attributes:
       num_rows: N, for which steps and batches are planned.
-      num_passes, batch_size, rule, step_size, power, ridge, radius, averaged, order: see
+      num_passes, batch_size, rule, step_size, power, ridge, radius, averaged, order, shift: see
         `l2p.privacy.sensitivity.passes.Passes`; no radius is None.
       noise: "gaussian", or "gamma" for pure differential privacy.
       norm_bound: that rows, with their intercept column, are shrunk to.
@@ -46,7 +46,7 @@ class PassProtector(Protector):
     num_rows: RowCount = struct.field(pytree_node=False)
     num_passes: Count = struct.field(pytree_node=False, default=10)
     batch_size: RowCount = struct.field(pytree_node=False, default=50)
-    rule: Literal["constant", "decreasing", "square_root", "strongly_convex", "inverse_root"] = struct.field(
+    rule: Literal["constant", "decreasing", "square_root", "strongly_convex", "inverse_power"] = struct.field(
         pytree_node=False, default="constant"
     )
     step_size: float = struct.field(pytree_node=False, default=0.0)
@@ -59,6 +59,7 @@ class PassProtector(Protector):
     norm_bound: float = struct.field(pytree_node=False, default=1.0)
     class_loss: Literal["logistic", "svm"] = struct.field(pytree_node=False, default="logistic")
     projected_features: Count | None = struct.field(pytree_node=False, default=None)
+    shift: float = struct.field(pytree_node=False, default=0.0)
     num_steps: Count = struct.field(pytree_node=False, default=1)
     models = ("logistic", "svm", "softmax")
     adaptive_noise = False
@@ -110,6 +111,7 @@ class PassProtector(Protector):
             math.inf if self.radius is None else self.radius,
             self.averaged,
             self.order,
+            self.shift,
         )
 
     def check_model(self, model: Model) -> None:
@@ -145,6 +147,7 @@ class BoltOn(PassProtector):
 
     tail: float = struct.field(pytree_node=False, default=0.0)
     snapshots: bool = struct.field(pytree_node=False, default=False)
+    query: ClassVar[type[PassDescent]] = PassDescent
 
     @property
     def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -162,7 +165,7 @@ class BoltOn(PassProtector):
         setup, loss, (mechanism,) = oracle.setup, self.loss(oracle.setup.model), self.mechanisms
         prices = setup.price_list
         log_delta = prices.log_delta if isinstance(prices, WholePriceList) else jnp.zeros(())
-        query = PassDescent(
+        query = self.query(
             loss,
             self.plan(loss),
             params,

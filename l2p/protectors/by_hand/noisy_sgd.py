@@ -67,7 +67,7 @@ def scs13(problem: Problem) -> NoisySGD:
     Song, Chaudhuri & Sarwate (2013): permuted batches of 50, steps of 1 / sqrt(t), each pass paid for by itself. Exact
     Gaussian noise, or, with accountant `basic`, pure differential privacy, a tenth of epsilon for each pass.
     """
-    return NoisySGD.of(problem, rule="inverse_root", step_size=1.0, noise=noise_for(problem.accountant))
+    return NoisySGD.of(problem, rule="inverse_power", step_size=1.0, noise=noise_for(problem.accountant))
 
 
 @hand_designed("basic", Adjacency.REPLACE_ONE, "paper")
@@ -77,7 +77,7 @@ def bst14(problem: Problem) -> SampledSGD:
     Bassily, Smith & Thakurta (2014), as Algorithm 4 of Wu et al. (2017), with sound constants: 10 passes' worth of
     random batches of 50, steps of 2 R / (G sqrt(t)) in a ball of radius R = 10.
     """
-    return SampledSGD.of(problem, rule="inverse_root", step_size=1.0, radius=10.0)
+    return SampledSGD.of(problem, rule="inverse_power", step_size=1.0, radius=10.0)
 
 
 @hand_designed("basic", Adjacency.REPLACE_ONE, "paper")
