@@ -314,5 +314,8 @@ EXCEPTIONS |= {
     for name in ("ppsgd", "ppsgd_tight", "ppgd", "public growth, adam, maximum")
 }
 EXCEPTIONS |= {
+    ("no steps", "kalman, public rows"): "its start is fitted to public rows beside the base rate that it has paid for"
+}
+EXCEPTIONS |= {
     ("differences", "adamix, learned"): "meta-gradients hold singular vectors still, and differences move them"
 }
