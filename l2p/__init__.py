@@ -27,9 +27,11 @@ _MODULES = {
     "Rows": "l2p.task.rows",
     "Setup": "l2p.oracle.setup",
     "Task": "l2p.task.task",
+    "clipped_sum": "l2p.release.clipped_sum",
     "load": "l2p.release.api",
     "load_model": "l2p.release.prediction.saved",
     "load_params": "l2p.release.prediction.parameters",
+    "optax": "l2p.release.loop",
     "private_train": "l2p.release.api",
 }
 __all__ = [*_MODULES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

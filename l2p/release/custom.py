@@ -13,6 +13,7 @@ from jax.extend.core import ClosedJaxpr
 from l2p.base.errors import InputError, withheld
 from l2p.base.layout import MOST_WHOLE, Layout, path_names
 from l2p.models.custom import CustomLoss, Parameters, hashable
+from l2p.release.drawing import drawing
 from l2p.release.traced_loss import constants, digest, refuse_data, refuse_outside
 from l2p.task.rows import Rows
 from l2p.task.sources import RowSource
@@ -45,7 +46,7 @@ def custom(
     Raises:
       InputError: one of them does not fit, by shapes and types alone: no value of `data` is refused.
     """
-    model, start = custom_model(loss, params, _row_layout(data), trainable, predict, data)
+    model, start = custom_model(loss, params, row_layout(data), trainable, predict, data)
     with withheld("laying out rows"):
         x, counted = model.rows.flat(data), _counted(data)
     return Custom(Rows(x, np.zeros(len(x), np.float32), counted), model, start)  # pyrefly: ignore[bad-argument-type]
@@ -62,14 +63,14 @@ def custom_model(
     """The model of a loss on rows of this layout, and where its training starts f32[p]; `InputError` as in `custom`,
     for a loss that holds an array of `data`, too."""
     parameters, start = _parameters(params, trainable)
-    model = CustomLoss(hashable(loss), parameters, rows, hashable(predict))
-    traced = _traced(model)
+    model = CustomLoss(hashable(drawing(loss)), parameters, rows, hashable(predict))
+    traced = as_traced(model)
     refuse_outside(traced)
     refuse_data([*constants(traced), *filter(_is_array, parameters.frozen)], data)
     return dataclasses.replace(model, digest=digest(traced)), jnp.asarray(start)
 
 
-def _row_layout(data: Any) -> Layout:
+def row_layout(data: Any) -> Layout:
     """How a row lies in a line. Messages tell no number of rows, which may be private."""
     if isinstance(data, (Rows, RowSource, Task, str)) or callable(data):
         raise InputError(
@@ -108,8 +109,9 @@ def _counted(data: Any) -> np.ndarray:
     return counted.astype(np.float32)
 
 
-def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
-    """The parameters and where training starts f32[p]."""
+def split(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, list[Any]]:
+    """The parameters, and those of their arrays that are trained, which may be traced; `InputError` by shapes, types
+    and paths."""
     if not (trainable is None or callable(trainable)):
         raise InputError(
             f"trainable is of type {type(trainable).__name__} and cannot be asked about a path; pass a function, such "
@@ -130,15 +132,21 @@ def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[P
             "params hold nothing that is trained, so a run would spend its budget on nothing; pass the pytree of "
             "arrays that loss(params, row) takes, with a trainable= that is true for the paths of some of them."
         )
-    start = layout.flat(trained)
+    frozen = tuple(None if is_trained else leaf for leaf, is_trained in zip(leaves, chosen, strict=True))
+    trained_names = tuple(name for name, is_trained in zip(names, chosen, strict=True) if is_trained)
+    return Parameters(tree, trained_names, layout, frozen), trained
+
+
+def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
+    """The parameters and where training starts f32[p]."""
+    parameters, trained = split(params, trainable)
+    start = parameters.trained.flat(trained)
     if not np.isfinite(start).all():
         raise InputError(
             "params hold numbers that are not finite, from which no step leads anywhere; start from others, or leave "
             "these parameters as they are by trainable=."
         )
-    frozen = tuple(None if is_trained else leaf for leaf, is_trained in zip(leaves, chosen, strict=True))
-    trained_names = tuple(name for name, is_trained in zip(names, chosen, strict=True) if is_trained)
-    return Parameters(tree, trained_names, layout, frozen), start
+    return parameters, start
 
 
 def _is_trained(name: str, leaf: Any, trainable: Callable[[str], bool] | None) -> bool:
@@ -155,7 +163,7 @@ def _is_trained(name: str, leaf: Any, trainable: Callable[[str], bool] | None) -
     )
 
 
-def _traced(model: CustomLoss) -> list[ClosedJaxpr]:
+def as_traced(model: CustomLoss) -> list[ClosedJaxpr]:
     """The loss of one row and its gradient, as a release computes them, traced on shapes alone.
 
     Raises:

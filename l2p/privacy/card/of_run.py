@@ -43,6 +43,7 @@ def card_of_run(
     learned: str,
     warnings: Sequence[str],
     model: str,
+    in_loop: bool = False,
     **fields: Any,
 ) -> Card:
     """The card of a run.
@@ -58,6 +59,7 @@ def card_of_run(
       learned: one of `l2p.privacy.card.learned.SENTENCES`.
       warnings: of the run, without the one on what was learned.
       model: its name.
+      in_loop: whether its steps were those of a loop of the user's own.
       fields: the other fields of `Card`, except those that follow from these.
     """
     return Card(
@@ -76,10 +78,17 @@ def card_of_run(
         envelope=encode_events(filter.envelope) if isinstance(filter, EnvelopeFilter) else None,
         randomness=RANDOMNESS[releases],
         seed_policy=SEED_POLICY[releases],
-        float_mode=custom.EXACT if releases and custom.is_custom(model) else FLOATS[releases],
-        not_private=not_private(
-            budget, protector["sources"], None if public is None else public["num_rows"], custom.is_custom(model)
-        ),
+        float_mode=custom.FLOAT32
+        if in_loop
+        else custom.EXACT
+        if releases and custom.is_custom(model)
+        else FLOATS[releases],
+        not_private=[
+            *([custom.LOOP.format(batches=custom.VOUCHED[filter.sampler.name])] if in_loop else []),
+            *not_private(
+                budget, protector["sources"], None if public is None else public["num_rows"], custom.is_custom(model)
+            ),
+        ],
         public=public,
         protector=protector,
         learned=learned,
