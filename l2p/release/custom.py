@@ -62,7 +62,7 @@ def custom_model(
 ) -> tuple[CustomLoss, jax.Array]:
     """The model of a loss on rows of this layout, and where its training starts f32[p]; `InputError` as in `custom`,
     for a loss that holds an array of `data`, too."""
-    parameters, start = _parameters(params, trainable)
+    parameters, start = starting_point(params, trainable)
     model = CustomLoss(hashable(drawing(loss)), parameters, rows, hashable(predict))
     traced = as_traced(model)
     refuse_outside(traced)
@@ -137,8 +137,8 @@ def split(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Paramet
     return Parameters(tree, trained_names, layout, frozen), trained
 
 
-def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
-    """The parameters and where training starts f32[p]."""
+def starting_point(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
+    """The parameters and where training starts f32[p]; `InputError` as in `split`, or if a number is not finite."""
     parameters, trained = split(params, trainable)
     start = parameters.trained.flat(trained)
     if not np.isfinite(start).all():

@@ -7,7 +7,7 @@ loaded again, counts as well.
 import contextlib
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,12 @@ from l2p.privacy.card.card import Card
 from l2p.privacy.card.learned import NOTHING, UNTOLD
 from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW
-from l2p.privacy.cost.sampling import Sampler
+from l2p.privacy.cost.sampling import FullBatch, Sampler
 from l2p.privacy.events import Answered
 from l2p.privacy.ledger.reservation import Reservation
 from l2p.release.result import mechanisms
 from l2p.task.exact_sums import MARGIN
-from l2p.task.noise import GRID_STEPS, Batch, Draw, Entropy, Noise
+from l2p.task.noise import GRID_STEPS, Batch, BatchDraw, Draw, Entropy, Noise
 
 
 class HostSide:
@@ -38,9 +38,15 @@ class HostSide:
       model: its name.
       num_rows: N.
       key: of a simulation; None for a release.
-      reservation: in the ledger of the data set, or None.
       warnings: of the setup.
+
+    Attributes:
+      row_size: numbers of one row, known from the first sum on.
+      reservation: in the ledger of the data set, or None.
     """
+
+    row_size: int = 1
+    reservation: Reservation | None = None
 
     def __init__(
         self,
@@ -49,12 +55,10 @@ class HostSide:
         model: str,
         num_rows: int,
         key: jax.Array | None,
-        reservation: Reservation | None,
         warnings: Sequence[str],
     ):
-        self.row_size = 1  # known from the first sum on
         self._filter, self._planned, self._model, self._num_rows = filter, list(planned), model, num_rows
-        self._reservation, self._warnings = reservation, list(warnings)
+        self._warnings = list(warnings)
         self._entropy = Entropy(None if key is None else _number(key))
         self._lock, self._count, self._is_over = threading.Lock(), 0, False
         filter.certify(self._planned, adaptive=False)  # in float64, before a row is read
@@ -91,6 +95,16 @@ class HostSide:
         grid = math.ldexp(planned.clip_norm / GRID_STEPS, max(math.ceil(math.log2(length / planned.clip_norm)), 0))
         return (np.rint(noised / grid) * grid).astype(np.float32), np.asarray(number + 1, np.int32)
 
+    def batches(self, count: int, num_lines: int | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Lines i32[n] and mask bool[n] of the batch of each update after the first `count`."""
+        sampler, num_lines = self._filter.sampler, self._num_rows if num_lines is None else num_lines
+        for _ in range(max(count, self._count), len(self._planned)):
+            lines = np.arange(num_lines, dtype=np.int32)
+            if not isinstance(sampler, FullBatch):
+                with self._lock:
+                    ((lines,),) = self._entropy.draw((BatchDraw(sampler, num_lines),), 1)
+            yield np.maximum(lines, 0), lines >= 0
+
     def card(self, named: NamedProtector) -> Card:
         """The card of the loop, which ends here, and is settled in its ledger."""
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # of an update that was refused
@@ -103,7 +117,7 @@ class HostSide:
         trace, ended = self._planned[:steps], steps == len(self._planned)
         # When a loop stops earlier, it may do so for what it saw.
         certified = filter.certify(trace, adaptive=not ended)
-        settled = None if self._reservation is None else self._reservation.settle(trace, certified, not ended)
+        settled = None if self.reservation is None else self.reservation.settle(trace, certified, not ended)
         composition, unsettled = (None, []) if settled is None else settled
         return card_of_run(
             filter.budget,

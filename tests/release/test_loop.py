@@ -79,6 +79,21 @@ def test_batches_without_a_row_get_the_noise_that_the_card_states():
     assert card.sampler == {"name": "Poisson", "sampling_rate": rate}
 
 
+def test_batches_are_drawn_from_the_loops_own_randomness():
+    plans = [planned("dpsgd", num_steps=200, key=key) for key in (KEY, KEY, None)]
+    drawn = [[lines[mask] for lines, mask in ours.batches()] for ours in plans]
+    assert all(map(np.array_equal, drawn[0], drawn[1]))
+    for batches in (drawn[0], drawn[2]):
+        assert len(batches) == 200
+        assert all(len(set(batch)) == len(batch) for batch in batches)
+        counts = np.bincount(np.concatenate(batches), minlength=NUM_ROWS)
+        assert counts.mean() == pytest.approx(10, abs=0.8)
+        assert counts.std() == pytest.approx((200 * 0.05 * 0.95) ** 0.5, rel=0.2)
+    assert len({lines.shape for lines, _ in planned("dpsgd", num_steps=200).batches()}) == 1
+    full = list(planned(num_steps=2).batches(num_lines=7))
+    assert [lines.tolist() for lines, mask in full if mask.all()] == [list(range(7))] * 2
+
+
 def test_noise_is_reproduced_by_a_key_and_by_nothing_else():
     runs = [np.concatenate(trained(planned(num_steps=2, key=key), 2)[0]) for key in (KEY, KEY, None, None)]
     assert np.array_equal(runs[0], runs[1])
@@ -141,6 +156,7 @@ def test_a_loop_that_goes_on_from_a_saved_state_counts_on():
     ours = planned(num_steps=5)
     params, state = trained(ours, 3)
     again = planned(num_steps=5)
+    assert len(list(again.batches(state))) == 2
     step, saved = step_of(again), jax.tree.map(jnp.asarray, jax.device_get(state))
     params, state = step(params, saved, DATA)
     step(params, state, DATA)
