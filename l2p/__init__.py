@@ -16,6 +16,7 @@ __version__ = "0.1.0"  # the only place: pyproject.toml reads it here
 _MODULES = {
     "Adjacency": "l2p.privacy.events",
     "ArraySource": "l2p.task.sources",
+    "BlockSource": "l2p.release.blocks",
     "Budget": "l2p.privacy.budget",
     "Card": "l2p.privacy.card.card",
     "InputError": "l2p.base.errors",

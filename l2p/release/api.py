@@ -86,7 +86,8 @@ def private_train(
         name (`l2p.tables.reading.open_table`); or features and target apart, (X, y). Without one, (X, y) of numbers
         with `bounds`, rows in [0, 1], a source that streams them, a raw table that streams
         (`l2p.tables.schema.stream.streamed`), or a task whose public rows the protector may read freely. For a loss of
-        your own: a pytree of arrays whose first axis is rows, such as {"x": images, "y": labels}.
+        your own: a pytree of arrays whose first axis is rows, such as {"x": images, "y": labels}, or an
+        `l2p.BlockSource` of such blocks.
       protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
         or its file; None for the model's default (`l2p.checkpoints.defaults`).
       budget: what may be spent, and on which adjacency; there is no default for it.

@@ -15,8 +15,9 @@ from l2p.base.layout import MOST_WHOLE, Layout
 from l2p.models.custom import CustomLoss, Parameters
 from l2p.oracle.pricing import MAX_BOUND, MIN_BOUND
 from l2p.queries import ClippedGradient, NormalizedGradient
-from l2p.release.custom import as_traced, row_layout, split
+from l2p.release.custom import as_traced, split
 from l2p.release.drawing import drawing
+from l2p.release.row_layout import row_layout
 from l2p.release.traced_loss import constants, refuse_data, refuse_outside
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows, null_invalid
