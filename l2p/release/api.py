@@ -93,7 +93,8 @@ def private_train(
       budget: what may be spent, and on which adjacency; there is no default for it.
       model: what to train, or its name as `l2p.models.find_model` takes it: `softmax:10` has ten classes by
         declaration, for they are never read off labels. Or a model of your own: a `Model`, or a function loss(params,
-        row) of one row of `data`, which returns a scalar. All that it reads besides that row is public.
+        row) of one row of `data`, which returns a scalar; or loss(params, row, key) of one that draws
+        (`l2p.release.drawing`). All that it reads besides that row is public.
       key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
         the key can undo its noise, and its card says so.
       accountant: one of `accountants.run_names()`; default the protector's own.

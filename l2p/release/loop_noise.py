@@ -18,12 +18,13 @@ from l2p.base.errors import InputError
 from l2p.checkpoints.named import NamedProtector
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.card.card import Card
-from l2p.privacy.card.learned import NOTHING, UNTOLD
+from l2p.privacy.card.learned import NOTHING
 from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW
 from l2p.privacy.cost.sampling import FullBatch, Sampler
 from l2p.privacy.events import Answered
 from l2p.privacy.ledger.reservation import Reservation
+from l2p.release.learned import Answer, Evidence
 from l2p.release.result import mechanisms
 from l2p.task.exact_sums import MARGIN
 from l2p.task.noise import GRID_STEPS, Batch, BatchDraw, Draw, Entropy, Noise
@@ -58,7 +59,7 @@ class HostSide:
         warnings: Sequence[str],
     ):
         self._filter, self._planned, self._model, self._num_rows = filter, list(planned), model, num_rows
-        self._warnings = list(warnings)
+        self._warnings, self._evidence = list(warnings), Evidence(num_rows, filter.sampler.rate())
         self._entropy = Entropy(None if key is None else _number(key))
         self._lock, self._count, self._is_over = threading.Lock(), 0, False
         filter.certify(self._planned, adaptive=False)  # in float64, before a row is read
@@ -93,7 +94,10 @@ class HostSide:
         noised = np.asarray(total, np.float64) + length * bits.view(np.float64).reshape(total.shape)
         # The last bits of float64 noise, and of float32 sums, say more than their sum does.
         grid = math.ldexp(planned.clip_norm / GRID_STEPS, max(math.ceil(math.log2(length / planned.clip_norm)), 0))
-        return (np.rint(noised / grid) * grid).astype(np.float32), np.asarray(number + 1, np.int32)
+        answer = (np.rint(noised / grid) * grid).astype(np.float32)
+        with self._lock:
+            self._evidence.add(Answer(0, answer.astype(np.float64) / length, planned.clip_norm / length))
+        return answer, np.asarray(number + 1, np.int32)
 
     def batches(self, count: int, num_lines: int | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Lines i32[n] and mask bool[n] of the batch of each update after the first `count`."""
@@ -134,7 +138,7 @@ class HostSide:
                 "range": named.range,
             },
             public=None,
-            learned=UNTOLD if steps else NOTHING,
+            learned=self._evidence.sentence if steps else NOTHING,
             warnings=[*self._warnings, *unsettled],
             model=self._model,
             unit=ROW,

@@ -11,6 +11,7 @@ import pytest
 
 import l2p
 from l2p.base.errors import InputError
+from l2p.privacy.card.learned import NOISE, NOTHING, SIGNAL, UNTOLD
 from l2p.privacy.independent import compose
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
@@ -139,6 +140,17 @@ def test_a_loop_that_ends_early_is_certified_for_its_whole_budget():
     assert (card.steps, card.max_steps, card.stop_reason, card.epsilon_certified) == (3, 50, "loop", 1.0)
     assert sum(kind["count"] for kind in card.mechanisms) == 3
     assert verify(card).problems == []
+
+
+def test_the_card_says_whether_the_answers_stand_out_from_noise():
+    for epsilon, learned in ((50.0, SIGNAL), (0.01, NOISE)):
+        ours = planned("noisygd", l2p.Budget(epsilon, 1e-5), num_steps=5, key=KEY)
+        trained(ours, 5)
+        assert ours.card().learned == learned
+    alone = planned(num_steps=5)
+    trained(alone, 1)
+    assert alone.card().learned == UNTOLD
+    assert planned(num_steps=5).card().learned == NOTHING
 
 
 def test_an_answer_that_is_thrown_away_counts():
