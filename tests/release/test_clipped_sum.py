@@ -1,5 +1,6 @@
 """Sums of clipped per-row gradients for a loop: what a row adds, and what cannot pass for such a sum."""
 
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -41,6 +42,19 @@ def test_it_is_the_sum_of_gradients_of_bounded_length(clipping, factor):
     total = l2p.clipped_sum(logistic, POINT, few, clipping)
     np.testing.assert_allclose(total.total, by_hand(logistic, POINT, few, factor), rtol=1e-4, atol=1e-5)
     assert [leaf.shape for leaf in total.tree] == [(3,), (1,)]
+
+
+@pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")  # within jax-privacy
+def test_jax_privacy_gives_the_same_sum_and_adds_noise_to_it():
+    jax_privacy = pytest.importorskip("jax_privacy", reason="not installed: pip install 'l2p-jax[bench]'")
+    mask = np.arange(NUM_ROWS) % 3 > 0
+    clipped_grad = jax_privacy.clipped_grad(logistic, batch_argnums=1, keep_batch_dim=False, l2_clip_norm=0.3)
+    theirs = clipped_grad(POINT, jax.tree.map(jnp.asarray, DATA), is_padding_example=jnp.asarray(~mask))
+    ours = l2p.clipped_sum(logistic, POINT, DATA, 0.3, mask=mask)
+    chex.assert_trees_all_close(ours.tree, theirs, rtol=1e-5, atol=1e-5)
+    privatizer = jax_privacy.noise_addition.gaussian_privatizer(stddev=1.0, prng_key=0)
+    noised, _ = privatizer.update(ours.tree, privatizer.init(POINT))
+    chex.assert_trees_all_equal_shapes(noised, POINT)
 
 
 def test_masked_rows_and_rows_that_are_not_finite_add_nothing_and_no_row_adds_more_than_one():
