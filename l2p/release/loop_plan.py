@@ -179,7 +179,7 @@ def fitting(named: NamedProtector) -> Stepwise:
       InputError: it asks for anything else.
     """
     protector = named.protector
-    if not isinstance(protector, Stepwise):
+    if not isinstance(protector, Stepwise) or type(protector).step is not Stepwise.step:
         wants = "asks for losses, or for gradients at points of its own, between two updates"
     elif protector.purchases or protector.norm_query is not None:
         wants = "buys more than the gradient of each update"

@@ -65,6 +65,8 @@ def test_masked_rows_and_rows_that_are_not_finite_add_nothing_and_no_row_adds_mo
     total_of = jax.jit(lambda mask: l2p.clipped_sum(logistic, POINT, data, 0.3, mask=mask).total)
     np.testing.assert_allclose(total_of(mask), by_hand(logistic, POINT, rest, clipped(0.3)), rtol=1e-4, atol=1e-5)
     assert not np.asarray(total_of(np.zeros(12))).any()
+    empty = l2p.clipped_sum(logistic, POINT, {name: array[:0] for name, array in data.items()}, 0.3)
+    assert np.array_equal(empty.total, np.zeros(4))
 
 
 @pytest.mark.parametrize("library", NETWORKS)

@@ -11,15 +11,28 @@ import optax
 import pytest
 
 import l2p
+from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
+from l2p.protectors.stepwise.stepwise import Stepwise
 from l2p.release.clipped_sum import Clipping
 from l2p.release.loop_noise import HostSide
 from tests.release.losses import DATA, NUM_ROWS, START, logistic
 
 BUDGET = l2p.Budget(1.0, 1e-5)
 ADAM = {"method": optax.adam(0.1), "num_steps": 5, "sampling_rate": 0.1, "clip_norm": 1.0}
+
+
+@struct.dataclass
+class AskingTwice(Stepwise):
+    """Asks for each gradient a second time."""
+
+    def step(self, params, state, oracle):
+        return super().step(*super().step(params, state, oracle), oracle)
+
+
+TWICE = AskingTwice(**{name: getattr(l2p.load("noisygd", BUDGET), name) for name in ("scheduler", "projector")})
 
 
 class Augmented(optax.GradientTransformation):
@@ -48,6 +61,7 @@ PLANS = {
         "protector 'agd' asks for losses, or for gradients at points of its",
     ),
     "two half-steps": ({"method": "adadp"}, "one clipped sum at a time does not give; choose noisygd"),
+    "two gradients": ({"method": TWICE}, "protector 'AskingTwice' asks for losses, or for gradients at points of its"),
     "probes": ({"method": "hyfree", "num_steps": 3}, "protector 'hyfree' asks for losses"),
     "trials": ({"method": "linear_scaling"}, "protector 'linear_scaling' asks for losses"),
     "what was learned": ({"method": "universal"}, "protector 'universal' was made for .*not for custom"),
