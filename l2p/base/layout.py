@@ -59,6 +59,12 @@ class Layout:
         with np.errstate(all="ignore"):  # a warning of numbers too large would tell of a private row
             return np.concatenate([part.astype(np.float32) for part in flat], axis=-1)
 
+    def flat_on_device(self, tree: Any) -> jax.Array:
+        """The same as `flat`, of arrays that may be traced."""
+        leaves = zip(map(jnp.asarray, jax.tree.leaves(tree)), self.shapes, strict=True)
+        flat = [leaf.reshape(*leaf.shape[: leaf.ndim - len(shape)], math.prod(shape)) for leaf, shape in leaves]
+        return jnp.concatenate([part.astype(jnp.float32) for part in flat], axis=-1)
+
     def tree_of(self, vector: jax.Array) -> Any:
         """The pytree of a vector f32[size], each array in its own type, or in 32 bits where that has 64."""
         leaves, start = [], 0

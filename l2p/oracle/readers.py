@@ -123,7 +123,7 @@ class Streamed(Reader):
         return aggregate
 
     def exact_sum(self, query: Query, batch: Batch | None, weights: jax.Array | None) -> ExactSum:
-        return BlockSum(query, self.view, weights)(self._blocks(batch))
+        return BlockSum(query, self.view, weights, self.source.scaled)(self._blocks(batch))
 
     def _blocks(self, batch: Batch | None) -> Iterator[Rows]:
         return map(null_invalid, self.source.blocks() if batch is None else self.source.members(_lines_of(batch)))

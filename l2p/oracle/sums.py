@@ -7,7 +7,7 @@ import jax
 from l2p.base import struct
 from l2p.privacy import class_weights
 from l2p.queries.base import Query
-from l2p.task.exact_sums import Block, ExactSum, QuantizedRows, mapped, quantize
+from l2p.task.exact_sums import Block, ExactSum, QuantizedRows, as_they_are, mapped, quantize
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
@@ -18,14 +18,19 @@ def exact_sum(query: Query, rows: Rows, view: FeatureMap | None = None, weights:
 
 
 def add_rows(
-    query: Query, rows: Rows, view: FeatureMap | None, total: ExactSum, weights: jax.Array | None = None
+    query: Query,
+    rows: Rows,
+    view: FeatureMap | None,
+    total: ExactSum,
+    weights: jax.Array | None = None,
+    scaled: bool = True,
 ) -> ExactSum:
-    """The aggregate with rows added."""
-    quantized = quantize(rows.x, rows.y, rows.mask)
+    """The aggregate with rows added, which are `scaled` (`RowSource.scaled`) or taken as they are."""
+    quantized = (quantize if scaled else as_they_are)(rows.x, rows.y, rows.mask)
     return add_quantized(query, quantized if view is None else mapped(quantized, view), total, weights)
 
 
-_add_rows = jax.jit(add_rows)
+_add_rows = jax.jit(add_rows, static_argnames="scaled")
 
 
 @struct.dataclass
@@ -36,11 +41,13 @@ class BlockSum:
       query: whose contributions are added up.
       view: the map that rows are read through, or None.
       weights: f32[K] of the classes, or None.
+      scaled: whether rows are (`RowSource.scaled`; static).
     """
 
     query: Query
     view: FeatureMap | None
     weights: jax.Array | None
+    scaled: bool = struct.field(pytree_node=False, default=True)
 
     def __call__(self, blocks: Iterator[Rows]) -> ExactSum:
         """The sum [k]; blocks of one size compile once. Call it under `jax.enable_x64(True)`."""
@@ -48,7 +55,7 @@ class BlockSum:
         total = ExactSum.empty(jax.eval_shape(self.query.empty).shape[0])
         for block in blocks:
             jax.block_until_ready(total)  # as in simulations: one block is added while the next is read
-            total = _add_rows(self.query, block, self.view, total, self.weights)
+            total = _add_rows(self.query, block, self.view, total, self.weights, scaled=self.scaled)
         return total
 
 

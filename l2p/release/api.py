@@ -86,13 +86,15 @@ def private_train(
         name (`l2p.tables.reading.open_table`); or features and target apart, (X, y). Without one, (X, y) of numbers
         with `bounds`, rows in [0, 1], a source that streams them, a raw table that streams
         (`l2p.tables.schema.stream.streamed`), or a task whose public rows the protector may read freely. For a loss of
-        your own: a pytree of arrays whose first axis is rows, such as {"x": images, "y": labels}.
+        your own: a pytree of arrays whose first axis is rows, such as {"x": images, "y": labels}, or an
+        `l2p.BlockSource` of such blocks.
       protector: a protector, a `NamedProtector`, or a name as `l2p apply --protector` takes it: a method, a checkpoint
         or its file; None for the model's default (`l2p.checkpoints.defaults`).
       budget: what may be spent, and on which adjacency; there is no default for it.
       model: what to train, or its name as `l2p.models.find_model` takes it: `softmax:10` has ten classes by
         declaration, for they are never read off labels. Or a model of your own: a `Model`, or a function loss(params,
-        row) of one row of `data`, which returns a scalar. All that it reads besides that row is public.
+        row) of one row of `data`, which returns a scalar; or loss(params, row, key) of one that draws
+        (`l2p.release.drawing`). All that it reads besides that row is public.
       key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
         the key can undo its noise, and its card says so.
       accountant: one of `accountants.run_names()`; default the protector's own.

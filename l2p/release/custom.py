@@ -11,12 +11,14 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from l2p.base.errors import InputError, withheld
-from l2p.base.layout import MOST_WHOLE, Layout, path_names
+from l2p.base.layout import Layout, path_names
 from l2p.models.custom import CustomLoss, Parameters, hashable
+from l2p.release.blocks import BlockSource, LaidOut
+from l2p.release.drawing import drawing
+from l2p.release.row_layout import is_array, is_floating, kind, laid_out, place, row_layout
 from l2p.release.traced_loss import constants, digest, refuse_data, refuse_outside
 from l2p.task.rows import Rows
 from l2p.task.sources import RowSource
-from l2p.task.task import Task
 
 #: What every refusal of a loss advises.
 _LOSS = "write loss(params, row) -> a scalar for one row, without an axis of rows"
@@ -28,7 +30,7 @@ _RESERVED = "__metadata__"
 class Custom(NamedTuple):
     """What a run takes in place of a pytree of arrays, a loss and a pytree of parameters."""
 
-    rows: Rows
+    rows: Rows | RowSource
     model: CustomLoss
     start: jax.Array
 
@@ -45,10 +47,12 @@ def custom(
     Raises:
       InputError: one of them does not fit, by shapes and types alone: no value of `data` is refused.
     """
-    model, start = custom_model(loss, params, _row_layout(data), trainable, predict, data)
+    if isinstance(data, BlockSource):
+        source = LaidOut.of(data)
+        return Custom(source, *custom_model(loss, params, source.layout, trainable, predict))
+    model, start = custom_model(loss, params, row_layout(data), trainable, predict, data)
     with withheld("laying out rows"):
-        x, counted = model.rows.flat(data), _counted(data)
-    return Custom(Rows(x, np.zeros(len(x), np.float32), counted), model, start)  # pyrefly: ignore[bad-argument-type]
+        return Custom(laid_out(data, model.rows), model, start)
 
 
 def custom_model(
@@ -61,55 +65,17 @@ def custom_model(
 ) -> tuple[CustomLoss, jax.Array]:
     """The model of a loss on rows of this layout, and where its training starts f32[p]; `InputError` as in `custom`,
     for a loss that holds an array of `data`, too."""
-    parameters, start = _parameters(params, trainable)
-    model = CustomLoss(hashable(loss), parameters, rows, hashable(predict))
-    traced = _traced(model)
+    parameters, start = starting_point(params, trainable)
+    model = CustomLoss(hashable(drawing(loss)), parameters, rows, hashable(predict))
+    traced = as_traced(model)
     refuse_outside(traced)
-    refuse_data([*constants(traced), *filter(_is_array, parameters.frozen)], data)
+    refuse_data([*constants(traced), *filter(is_array, parameters.frozen)], data)
     return dataclasses.replace(model, digest=digest(traced)), jnp.asarray(start)
 
 
-def _row_layout(data: Any) -> Layout:
-    """How a row lies in a line. Messages tell no number of rows, which may be private."""
-    if isinstance(data, (Rows, RowSource, Task, str)) or callable(data):
-        raise InputError(
-            f"the data of a loss of your own came as {type(data).__name__}, of which it could be given no row; pass a "
-            'pytree of arrays whose first axis is rows, such as {"x": images, "y": labels}.'
-        )
-    leaves, names = jax.tree.leaves(data), path_names(data)
-    for name, leaf in zip(names, leaves, strict=True):
-        if not _is_array(leaf) or not leaf.ndim:
-            raise InputError(
-                f"{_place(name)} of the data is {_kind(leaf)} and no array with an axis of rows; pass a pytree of "
-                'arrays whose first axis is rows, such as {"x": images, "y": labels}.'
-            )
-        if not (_is_floating(leaf) or (isinstance(leaf.dtype, np.dtype) and leaf.dtype.kind in "biu")):
-            raise InputError(
-                f"{_place(name)} of the data holds {leaf.dtype}, and only real numbers of at most 64 bits can be "
-                "computed with; encode it as such numbers first."
-            )
-    if not leaves:
-        raise InputError('the data holds no array; pass a pytree of arrays, such as {"x": images, "y": labels}.')
-    if odd := next((name for name, leaf in zip(names, leaves, strict=True) if len(leaf) != len(leaves[0])), None):
-        raise InputError(
-            f"{_place(odd)} of the data has another number of rows than {_place(names[0])}, but the first axis of "
-            "every array is that of rows; give one entry for each row in each of them."
-        )
-    return Layout.of(data, stacked=1)
-
-
-def _counted(data: Any) -> np.ndarray:
-    """The mask f32[n]: 0 for rows with a whole number that float32, in which rows are kept, would round."""
-    leaves = list(map(np.asarray, jax.tree.leaves(data)))
-    counted = np.ones(len(leaves[0]), bool)
-    for leaf in leaves:
-        if leaf.dtype.kind in "iu" and leaf.dtype.itemsize > 2:
-            counted &= ((leaf >= -MOST_WHOLE) & (leaf <= MOST_WHOLE)).all(axis=tuple(range(1, leaf.ndim)))
-    return counted.astype(np.float32)
-
-
-def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
-    """The parameters and where training starts f32[p]."""
+def split(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, list[Any]]:
+    """The parameters, and those of their arrays that are trained, which may be traced; `InputError` by shapes, types
+    and paths."""
     if not (trainable is None or callable(trainable)):
         raise InputError(
             f"trainable is of type {type(trainable).__name__} and cannot be asked about a path; pass a function, such "
@@ -119,7 +85,7 @@ def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[P
     names = path_names(params)
     if odd := next((name for name, count in Counter(names).items() if count > 1 or name == _RESERVED), None):
         raise InputError(
-            f"params have an array at the path {_place(odd)} that a saved result could not keep, because another has "
+            f"params have an array at the path {place(odd)} that a saved result could not keep, because another has "
             "the same or files reserve it; rename it."
         )
     chosen = [_is_trained(name, leaf, trainable) for name, leaf in zip(names, leaves, strict=True)]
@@ -130,32 +96,38 @@ def _parameters(params: Any, trainable: Callable[[str], bool] | None) -> tuple[P
             "params hold nothing that is trained, so a run would spend its budget on nothing; pass the pytree of "
             "arrays that loss(params, row) takes, with a trainable= that is true for the paths of some of them."
         )
-    start = layout.flat(trained)
+    frozen = tuple(None if is_trained else leaf for leaf, is_trained in zip(leaves, chosen, strict=True))
+    trained_names = tuple(name for name, is_trained in zip(names, chosen, strict=True) if is_trained)
+    return Parameters(tree, trained_names, layout, frozen), trained
+
+
+def starting_point(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:
+    """The parameters and where training starts f32[p]; `InputError` as in `split`, or if a number is not finite."""
+    parameters, trained = split(params, trainable)
+    start = parameters.trained.flat(trained)
     if not np.isfinite(start).all():
         raise InputError(
             "params hold numbers that are not finite, from which no step leads anywhere; start from others, or leave "
             "these parameters as they are by trainable=."
         )
-    frozen = tuple(None if is_trained else leaf for leaf, is_trained in zip(leaves, chosen, strict=True))
-    trained_names = tuple(name for name, is_trained in zip(names, chosen, strict=True) if is_trained)
-    return Parameters(tree, trained_names, layout, frozen), start
+    return parameters, start
 
 
 def _is_trained(name: str, leaf: Any, trainable: Callable[[str], bool] | None) -> bool:
     """True for a parameter to train; functions and other leaves that are no numbers stay as they are."""
-    if trainable is None and not (_is_array(leaf) or isinstance(leaf, float)):
+    if trainable is None and not (is_array(leaf) or isinstance(leaf, float)):
         return False
     if trainable is not None and not trainable(name):
         return False
-    if _is_array(leaf) and _is_floating(leaf):
+    if is_array(leaf) and is_floating(leaf):
         return True
     raise InputError(
-        f"parameter {_place(name)} is {_kind(leaf)}, which has no gradient; make it an array of floating-point "
+        f"parameter {place(name)} is {kind(leaf)}, which has no gradient; make it an array of floating-point "
         "numbers, or leave it as it is by a trainable= that is false for its path."
     )
 
 
-def _traced(model: CustomLoss) -> list[ClosedJaxpr]:
+def as_traced(model: CustomLoss) -> list[ClosedJaxpr]:
     """The loss of one row and its gradient, as a release computes them, traced on shapes alone.
 
     Raises:
@@ -188,25 +160,6 @@ def _traced(model: CustomLoss) -> list[ClosedJaxpr]:
             f"the loss of one row has no gradient ({_first_line(error)}), and private training needs one; write it "
             "with functions that JAX differentiates."
         ) from error
-
-
-def _is_array(leaf: Any) -> bool:
-    """True for an array all of whose numbers count; a masked one still holds those that its owner left out."""
-    return isinstance(leaf, (np.ndarray, jax.Array)) and not isinstance(leaf, np.ma.MaskedArray)
-
-
-def _is_floating(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize <= 8
-
-
-def _place(name: str) -> str:
-    return repr(name[:80]) if name else "the array"
-
-
-def _kind(leaf: Any) -> str:
-    if not _is_array(leaf):
-        return f"of type {type(leaf).__name__}"
-    return f"a scalar of {leaf.dtype}" if leaf.ndim == 0 else f"an array of {leaf.dtype}"
 
 
 def _shapes(tree: Any) -> str:

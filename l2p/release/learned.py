@@ -33,7 +33,7 @@ CHANCES = 2.0
 GRADIENTS = (ClippedGradient.name, NormalizedGradient.name)
 
 
-class _Answer(NamedTuple):
+class Answer(NamedTuple):
     """One granted answer: its values f64[k] in standard deviations of its noise, and B in the same unit."""
 
     place: int
@@ -57,11 +57,13 @@ def sentence(blocks: Sequence[Sequence[Answered]], setup: Setup, steps: int, max
         return NO_STEP
     if not moved:
         return UNMOVED
-    stands_out = _stands_out(_answers(blocks[1:], setup), setup)
-    return UNTOLD if stands_out is None else SIGNAL if stands_out else NOISE
+    evidence = Evidence(float(setup.num_rows), float(setup.price_list.sampler.rate()))
+    for answer in _answers(blocks[1:], setup):
+        evidence.add(answer)
+    return evidence.sentence
 
 
-def _answers(blocks: Sequence[Sequence[Answered]], setup: Setup) -> Iterator[_Answer]:
+def _answers(blocks: Sequence[Sequence[Answered]], setup: Setup) -> Iterator[Answer]:
     """Granted answers to gradient queries, in the order in which they were asked."""
     rows_per_unit, factor = setup.rows_per_unit or 1, setup.adjacency.sensitivity_factor
     for records in blocks:
@@ -71,24 +73,42 @@ def _answers(blocks: Sequence[Sequence[Answered]], setup: Setup) -> Iterator[_An
                 if record.granted[index]:
                     deviations = float(record.noise_multiplier[index]) * rows_per_unit * factor
                     scale = deviations * float(record.clip_norm[index])
-                    yield _Answer(place, np.asarray(record.answer[index], np.float64) / scale, 1.0 / deviations)
+                    yield Answer(place, np.asarray(record.answer[index], np.float64) / scale, 1.0 / deviations)
 
 
-def _stands_out(answers: Iterator[_Answer], setup: Setup) -> bool | None:
-    """True if W exceeds its limit at one of the looks; None with fewer than two answers."""
-    num_rows, rate = float(setup.num_rows), float(setup.price_list.sampler.rate())
-    earlier: dict[int, np.ndarray] = {}
-    total = variance = persistent = 0.0
-    count, above, last = 0, False, None
-    for place, values, bound in answers:
-        if place in earlier:
-            count += 1
-            length = math.sqrt(float(np.square(earlier[place]).sum()))
-            total += float(values @ earlier[place]) / length if length else 0.0
-            variance += 1.0 + num_rows * rate * (1.0 - rate) * bound**2
-            persistent += rate * bound
-            last = total > NOISES * math.sqrt(variance) + CHANCES * math.sqrt(num_rows) * persistent
-            above |= last and count & (count - 1) == 0
+class Evidence:
+    """W over the answers so far.
+
+    Args:
+      num_rows: N.
+      rate: share of the rows that an answer reads.
+    """
+
+    def __init__(self, num_rows: float, rate: float):
+        self._num_rows, self._rate = num_rows, rate
+        self._earlier: dict[int, np.ndarray] = {}
+        self._total = self._variance = self._persistent = 0.0
+        self._count, self._above = 0, False
+        self._last: bool | None = None
+
+    def add(self, answer: Answer) -> None:
+        """Compare one more answer with those before it."""
+        place, values, bound = answer
+        if place in self._earlier:
+            self._count += 1
+            length = math.sqrt(float(np.square(self._earlier[place]).sum()))
+            self._total += float(values @ self._earlier[place]) / length if length else 0.0
+            self._variance += 1.0 + self._num_rows * self._rate * (1.0 - self._rate) * bound**2
+            self._persistent += self._rate * bound
+            limit = NOISES * math.sqrt(self._variance) + CHANCES * math.sqrt(self._num_rows) * self._persistent
+            self._last = self._total > limit
+            self._above |= self._last and self._count & (self._count - 1) == 0
         # Weighed by precision: noise of m standard deviations says B with m as many.
-        earlier[place] = earlier.get(place, np.zeros_like(values)) + values * bound
-    return None if last is None else above or last
+        self._earlier[place] = self._earlier.get(place, np.zeros_like(values)) + values * bound
+
+    @property
+    def sentence(self) -> str:
+        """The sentence on whether W exceeded its limit at one of the looks, for which it takes two answers."""
+        if self._last is None:
+            return UNTOLD
+        return SIGNAL if self._above or self._last else NOISE

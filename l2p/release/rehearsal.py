@@ -27,7 +27,7 @@ from l2p.privacy.card.unit import is_row
 from l2p.privacy.events import Answered
 from l2p.queries.bins import BinCounts
 from l2p.release.contradictions import SAME, by_step
-from l2p.release.rewritten import bought_bounds
+from l2p.release.rewritten import bought_bounds, is_of_loop
 from l2p.run.protector import Protector
 from l2p.task.rows import Rows
 
@@ -159,6 +159,7 @@ def _other_noise(
         same = _alike(decode_events(card.envelope or []), filter.envelope, ENVELOPE_TOLERANCE)
     else:
         trace = granted_queries(ran.protector, setup, card.num_features)
+        trace = trace[: card.steps] if is_of_loop(card) else trace  # which asks for one answer in each
         same = _alike(card.answered()[num_purchased:], trace, TOLERANCE)
     if not same:
         return [f"holds other noise than {ran.name} adds at this budget and size, on any table"], False

@@ -10,6 +10,7 @@ from l2p.checkpoints.set_up import Kind
 from l2p.privacy.accountants import find
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.card.card import Card
+from l2p.privacy.card.custom import FLOAT32
 from l2p.privacy.card.learned import IDLE, NO_STEP, NOISE, NOTHING, SENTENCES, SIGNAL
 from l2p.privacy.card.of_run import SHARE, card_of_run
 from l2p.privacy.ledger.ledger import AMOUNTS
@@ -27,6 +28,11 @@ _RESERVATION = re.compile("[0-9a-f]{12}")
 def is_choice(card: Card) -> bool:
     """True if its guarantee is that of a choice among several runs, of which it lists one."""
     return SHARE in card.theorem
+
+
+def is_of_loop(card: Card) -> bool:
+    """True if its steps were those of a loop of its user's own."""
+    return card.float_mode == FLOAT32
 
 
 def bought_bounds(card: Card) -> bool:
@@ -64,6 +70,7 @@ def unlike(card: Card, adaptive: bool, warnings: Sequence[str], kinds: Sequence[
         num_rows=card.num_rows,
         num_features=card.num_features,
         model=card.model,
+        in_loop=is_of_loop(card),
         accountant=card.accountant,
         steps=card.steps,
         max_steps=card.max_steps,

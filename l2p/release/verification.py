@@ -27,7 +27,7 @@ from l2p.privacy.cost import sampling
 from l2p.release import engine
 from l2p.release.contradictions import contradictions, equal
 from l2p.release.rehearsal import Rehearsal, model_of, rehearse
-from l2p.release.rewritten import bought_bounds, is_choice, unlike, without_schema
+from l2p.release.rewritten import bought_bounds, is_choice, is_of_loop, unlike, without_schema
 from l2p.tables.schema import Schema
 
 
@@ -181,7 +181,7 @@ def _misfits(card: Card, named: NamedProtector) -> list[str]:
             f"says that noise was fixed in advance, but that of {named.name} depends on earlier answers, so that "
             "only its cap is certified"
         )
-    if card.adaptive_noise and not protector.adaptive_noise:
+    if card.adaptive_noise and not (protector.adaptive_noise or is_of_loop(card)):  # which stopped for what it saw
         problems.append(f"says that noise depended on earlier answers, but that of {named.name} is fixed in advance")
     of_bounds = {"gaussian"} if bought_bounds(card) else set()
     if foreign := sorted({query.mechanism for query in card.answered()} - set(protector.mechanisms) - of_bounds):

@@ -42,7 +42,7 @@ class Checked(WrappedSource):
             digest = PassDigest(self.source.ordered, self._key)
             for block in self.source.blocks():
                 # An InputError would claim that nothing was spent.
-                if fault := complaint(block) or out_of_place(block, self.labels):
+                if fault := complaint(block) or (self.scaled and out_of_place(block, self.labels)):
                     raise RowsError(f"a block of the source does not fit: {fault}")
                 digest.add(block)
                 yield block

@@ -25,6 +25,8 @@ class RowSource(abc.ABC):
       ordered: whether every pass gives the rows in one order. Batches of permutation epochs ask for it.
       schema: the declaration of the table that rows are encoded from (`l2p.tables.schema.schema_of`, since rows know
         no tables); None for rows that came encoded.
+      scaled: whether rows are features and targets in the ranges of l2p's own models; otherwise they are numbers of any
+        size, which a loss of the user's own reads.
       caps_units: whether, where the schema protects units, all but the first `max_rows` valid rows of each come as
         null rows (`l2p.tables.schema.units.FirstRows`). Without that no run protects them.
       solves: whether a query that is solved on all rows at once, and is no sum over them, can be answered.
@@ -37,6 +39,7 @@ class RowSource(abc.ABC):
     schema: object | None = None
     solves: ClassVar[bool] = False
     caps_units: bool = False
+    scaled: bool = True
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Rows]:
@@ -90,6 +93,10 @@ class WrappedSource(RowSource):
     @property
     def caps_units(self) -> bool:  # type: ignore[override]
         return self.source.caps_units
+
+    @property
+    def scaled(self) -> bool:  # type: ignore[override]
+        return self.source.scaled
 
 
 class RemoteRows(RowSource):

@@ -241,3 +241,16 @@ def test_a_model_object_is_taken_where_a_name_is(tmp_path):
     findings = verify(result.card)
     assert findings.problems == []
     assert any("Model shifted is not known here" in remark for remark in findings.remarks)
+
+
+def test_a_loss_that_draws_adds_the_same_to_the_last_bit_whatever_stands_beside_its_row():
+    def loss(params, row, key):
+        return logistic((params[0] * jax.random.bernoulli(key, 0.5, (NUM_FEATURES,)), params[1]), row)
+
+    part = {name: array[37:101] for name, array in DATA.items()}
+    rest = {name: np.delete(array, slice(37, 101), axis=0) for name, array in DATA.items()}
+    with jax.enable_x64(True):
+        whole, first, second = (np.asarray(released_sum(*query(data, loss))) for data in (DATA, part, rest))
+        plain = np.asarray(released_sum(*query(DATA)))
+    assert np.array_equal(whole, first + second)
+    assert not np.array_equal(whole, plain)

@@ -18,7 +18,7 @@ from l2p.privacy.cost.sampling import FixedSize
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
 from l2p.queries import FeatureSum
-from l2p.release import custom, private_run
+from l2p.release import custom, private_run, row_layout
 from l2p.run.protector import Protector
 from tests.release.losses import DATA, NUM_FEATURES, NUM_ROWS, START, equinox, logistic
 from tests.release.tables import table
@@ -145,7 +145,7 @@ def refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("case", BY_SHAPE)
 def test_what_shapes_tell_is_refused_before_a_value_is_read(case, refused, monkeypatch):
-    monkeypatch.setattr(custom, "_counted", lambda _: pytest.fail("a value was read"))
+    monkeypatch.setattr(row_layout, "counted", lambda _: pytest.fail("a value was read"))
     arguments, says = BY_SHAPE[case]
     sentence = refused(**arguments)
     assert re.search(says, sentence), sentence

@@ -55,7 +55,8 @@ class Card:
       events: every granted query exactly as it was asked (`encode_events`): enough to price the run again.
       envelope: the least noise with which a query would have been answered, in the same form; None unless `accountant`
         is one of fixed noise (`accountants.of_fixed_noise`), which certifies the envelope and not the events.
-      steps, max_steps, stop_reason: steps done and allowed; "budget" or "max_steps".
+      steps, max_steps, stop_reason: steps done and allowed; "budget", "max_steps", or "loop" where a loop of the
+        user's own ended earlier.
       randomness: where the noise came from.
       seed_policy: one of `SEED_POLICY`.
       float_mode: the arithmetic in which noise was added.

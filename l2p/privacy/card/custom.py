@@ -7,6 +7,23 @@ EXACT = (
     "exact: float32 gradients and losses of one row at a time, each rounded to whole numbers, and float64 noise, added "
     "to their sums, which lie on a public grid"
 )
+#: The same for a loop of the user's own.
+FLOAT32 = (
+    "float32: gradients, their norms and their sum as the device rounds them, and float64 noise, added on the host and "
+    "rounded to a public grid; what that rounding adds to a row's part is not bounded"
+)
+#: What holds only if a loop did as it declared, by the name of its batches.
+VOUCHED = {
+    "full batch": "that every sum was over rows of this one table, none of them twice",
+    "Poisson": "that the batch of every update was drawn afresh, each row with the declared probability and whatever "
+    "else was drawn, by randomness that nobody sees, no row twice, and none of those drawn left out",
+}
+#: And whatever its batches.
+LOOP = (
+    "The user's loop vouches for this, and nobody checked it: {batches}; that nothing else of these rows, such as a "
+    "loss, an accuracy, a clipped sum or a number of rows drawn, left it; and, if it went on from a saved state, that "
+    "nobody saw the updates after that state."
+)
 #: In place of what is said of columns and their bounds.
 PUBLIC = (
     "Public by declaration: the loss and all that it reads besides one row, where its parameters start and which of "

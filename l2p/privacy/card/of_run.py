@@ -57,6 +57,7 @@ def card_of_run(
     learned: str,
     warnings: Sequence[str],
     model: str,
+    in_loop: bool = False,
     **fields: Any,
 ) -> Card:
     """The card of a run.
@@ -72,6 +73,7 @@ def card_of_run(
       learned: one of `l2p.privacy.card.learned.SENTENCES`.
       warnings: of the run, without the one on what was learned.
       model: its name.
+      in_loop: whether its steps were those of a loop of the user's own.
       fields: the other fields of `Card`, except those that follow from these.
     """
     return Card(
@@ -90,13 +92,16 @@ def card_of_run(
         envelope=encode_events(filter.envelope) if isinstance(filter, EnvelopeFilter) else None,
         randomness=RANDOMNESS[releases],
         seed_policy=SEED_POLICY[releases],
-        float_mode=custom.EXACT if releases and custom.is_custom(model) else FLOATS[releases],
-        not_private=not_private(
-            budget,
-            protector["sources"],
-            None if public is None else public["num_rows"],
-            OF_ENGINE if engine is not None else OF_LOSS if custom.is_custom(model) else OF_TABLE,
-        ),
+        float_mode=_float_mode(model, releases, in_loop),
+        not_private=[
+            *([custom.LOOP.format(batches=custom.VOUCHED[filter.sampler.name])] if in_loop else []),
+            *not_private(
+                budget,
+                protector["sources"],
+                None if public is None else public["num_rows"],
+                OF_ENGINE if engine is not None else OF_LOSS if custom.is_custom(model) else OF_TABLE,
+            ),
+        ],
         public=public,
         engine=None if engine is None else dict(engine),
         protector=protector,
@@ -107,6 +112,13 @@ def card_of_run(
         created=now(),
         **fields,
     )
+
+
+def _float_mode(model: str, releases: bool, in_loop: bool) -> str:
+    """How sums and noise were rounded."""
+    if in_loop:
+        return custom.FLOAT32
+    return custom.EXACT if releases and custom.is_custom(model) else FLOATS[releases]
 
 
 def not_private(
