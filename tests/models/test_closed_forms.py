@@ -1,0 +1,124 @@
+"""Closed forms of the gradients of a user's loss: they add up to what `jax.grad` gives, and apply where they should."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from l2p.oracle.sums import add_quantized
+from l2p.queries import ClippedGradient
+from l2p.release.custom import custom
+from l2p.task.exact_sums import ExactSum, as_they_are
+from l2p.task.feature_map import FeatureMap
+from tests.release.losses import DATA, NETWORKS, cross_entropy
+
+NUM_ROWS = 6
+RANDOM = np.random.default_rng(0)
+#: Words repeat within a row, and one is beyond the table.
+ROWS = {
+    "x": RANDOM.normal(size=(NUM_ROWS, 5)).astype(np.float32),
+    "places": RANDOM.normal(size=(NUM_ROWS, 3, 8)).astype(np.float32),
+    "words": RANDOM.integers(10, 13, (NUM_ROWS, 4)) * [1, 1, 1, 2],
+    "class": np.arange(NUM_ROWS),
+}
+
+
+def dense(params, row):
+    hidden = jax.nn.relu(row["x"] @ params["in"].reshape(2, 2, 5).T.reshape(5, 4) + params["bias"])
+    return jnp.tanh(params["out"] @ hidden).sum()
+
+
+def tied(params, row):
+    return jnp.square(jnp.tanh(row["x"] @ params["in"]) @ params["in"].T - row["x"]).sum()
+
+
+def over_places(params, row):
+    hidden = nn.Dense(8).apply({"params": params["dense"]}, row["places"])
+    return jnp.square(jnp.tanh(hidden) @ params["few"]).sum()
+
+
+def embedding(params, row):
+    bag = jnp.take(params["table"], row["words"], axis=0, mode="clip") + params["small"][row["words"] % 3]
+    return jnp.tanh(bag.sum(0)).sum() * params["scale"][row["class"]]
+
+
+def convolution(params, row):
+    image = jax.lax.conv_general_dilated(row["places"][None, None], params["kernel"], (1, 1), "SAME")
+    return jnp.sin(image.ravel() @ params["out"])
+
+
+def in_loops(params, row):
+    def step(state, place):
+        return jnp.tanh(state @ params["cell"] + place @ params["in"]), None
+
+    return jax.lax.scan(step, jnp.zeros(4), row["places"])[0] @ params["out"]
+
+
+def adapted(params, row):
+    merged = row["x"] @ (1.0 + params["left"] @ params["right"])
+    return jnp.tanh(merged).sum() + jnp.tanh(row["x"] @ params["down"]) @ params["up"]
+
+
+W, P, L = "Whole", "Product", "Lookup"
+#: By name: a loss, the shapes of its parameters and, in their order, the forms of a simulation and of a release.
+LOSSES = {
+    "dense": (dense, {"bias": (4,), "in": (4, 5), "out": (2, 4), "unused": (2, 2)}, [W, P, P, W], [W, P, P, W]),
+    "tied": (tied, {"in": (5, 4)}, [W], [W]),
+    "over places": (
+        over_places,
+        {"dense": {"bias": (8,), "kernel": (8, 8)}, "few": (8, 2)},
+        [W, P, W],
+        [W, W, W],
+    ),
+    "embedding": (embedding, {"scale": (6,), "small": (3, 2), "table": (16, 2)}, [L, W, L], [L, W, L]),
+    "convolution": (convolution, {"kernel": (2, 1, 3, 3), "out": (48,)}, [W, P], [W, P]),
+    "in loops": (in_loops, {"cell": (4, 4), "in": (8, 4), "out": (4,)}, [W, W, P], [W, W, P]),
+    "adapted": (
+        adapted,
+        {"down": (5, 2), "left": (5, 2), "right": (2, 3), "up": (2,)},
+        [P, W, W, P],
+        [P, W, W, P],
+    ),
+}
+
+
+def random_params(shapes):
+    draw = lambda shape: jnp.asarray(RANDOM.normal(size=shape), jnp.float32)  # noqa: E731
+    return jax.tree.map(draw, shapes, is_leaf=lambda shape: isinstance(shape, tuple))
+
+
+@jax.jit
+def summed(query, rows):
+    """Clipped sums of per-row gradients: formed one by one, of a simulation, of a release."""
+    limited = query.limit(query.contributions(rows))
+    exact = add_quantized(query, as_they_are(rows.x, rows.y, rows.mask), ExactSum.empty(len(query.params)))
+    return rows.mask @ limited, query.add(query.empty(), rows), exact.value
+
+
+def agree(data, loss, params, simulated, released, clip_norm=1.0):
+    rows, model, start = custom(data, loss, params)
+    query = ClippedGradient(
+        model, start, FeatureMap.identity(model.rows.size), jnp.float32(clip_norm), jnp.float32(1.0)
+    )
+    for exact, forms in ((False, simulated), (True, released)):
+        assert [type(form).__name__ for form in model._row_gradient(exact).forms] == forms
+    with jax.enable_x64(True):
+        formed, simulation, release = summed(query, jax.tree.map(jnp.asarray, rows))
+    assert np.abs(formed).max() > 0.1
+    np.testing.assert_allclose(simulation, formed, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(release, formed, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_closed_forms_add_up_the_gradients_that_jax_gives(name):
+    loss, shapes, simulated, released = LOSSES[name]
+    agree(ROWS, loss, random_params(shapes), simulated, released)
+
+
+@pytest.mark.parametrize("library", NETWORKS)
+def test_layers_of_any_library_have_a_closed_form(library):
+    params, apply = NETWORKS[library]()
+    forms = [P, W, P, W] if library == "equinox" else [W, P, W, P]
+    data = {name: array[:NUM_ROWS] for name, array in DATA.items()}
+    agree(data, cross_entropy(apply), params, forms, forms, clip_norm=0.5)
