@@ -9,12 +9,11 @@ import pytest
 from l2p.oracle.sums import add_quantized
 from l2p.queries import ClippedGradient
 from l2p.release.custom import custom
-from l2p.task.exact_sums import ExactSum, as_they_are
+from l2p.task.exact_sums import MARGIN, ExactSum, as_they_are
 from l2p.task.feature_map import FeatureMap
 from tests.release.losses import DATA, NETWORKS, cross_entropy
 
-NUM_ROWS = 6
-RANDOM = np.random.default_rng(0)
+NUM_ROWS, RANDOM = 6, np.random.default_rng(0)
 #: Words repeat within a row, and one is beyond the table.
 ROWS = {
     "x": RANDOM.normal(size=(NUM_ROWS, 5)).astype(np.float32),
@@ -84,7 +83,8 @@ LOSSES = {
 
 
 def random_params(shapes):
-    draw = lambda shape: jnp.asarray(RANDOM.normal(size=shape), jnp.float32)  # noqa: E731
+    random = np.random.default_rng(1)
+    draw = lambda shape: jnp.asarray(random.normal(size=shape), jnp.float32)  # noqa: E731
     return jax.tree.map(draw, shapes, is_leaf=lambda shape: isinstance(shape, tuple))
 
 
@@ -122,3 +122,61 @@ def test_layers_of_any_library_have_a_closed_form(library):
     forms = [P, W, P, W] if library == "equinox" else [W, P, W, P]
     data = {name: array[:NUM_ROWS] for name, array in DATA.items()}
     agree(data, cross_entropy(apply), params, forms, forms, clip_norm=0.5)
+
+
+def every_form(params, row):
+    """Whole gradients, products and lookups, and no gradient for a row whose numbers add up to less than 0."""
+    hidden = jnp.tanh(row["x"] @ params["in"] + params["bias"] + params["table"][row["words"]].sum(0))
+    return jnp.log(row["x"].sum()) * jnp.tanh(hidden @ params["out"]) + jnp.square(hidden * row["x"].sum()).sum()
+
+
+def of_every_form(data, clip_norm):
+    params = random_params({"bias": (8,), "in": (40, 8), "out": (8,), "table": (30, 8)})
+    rows, model, start = custom(data, every_form, params)
+    assert [type(form).__name__ for form in model._row_gradient(True).forms] == [W, P, P, L]
+    return ClippedGradient(model, start, FeatureMap.identity(41), jnp.float32(clip_norm), jnp.float32(1.0)), rows
+
+
+@jax.jit
+def released(query, x, mask):
+    total = add_quantized(query, as_they_are(x, jnp.zeros_like(mask), mask), ExactSum.empty(len(query.params)))
+    return total.steps, total.value
+
+
+def hostile(num_rows):
+    """Rows so large or small that float32 overflows, that have no gradient, that are not finite, and common ones."""
+    sizes = [1e38, 1e19, 1e-19, 1e-40, 0.0, np.nan, np.inf, -1.0, 1.0]
+    random = np.random.default_rng(2)
+    x = random.uniform(size=(num_rows, 40)).astype(np.float32) * np.resize(sizes, num_rows)[:, None]
+    return {"x": x.astype(np.float32), "words": random.integers(0, 40, (num_rows, 1))}
+
+
+def test_a_row_adds_the_same_to_the_last_bit_at_any_place_beside_any_rows():
+    data = hostile(64)
+    query, rows = of_every_form(data, 0.7)
+    own = np.append(np.linspace(0, 1, 40), 3.0).astype(np.float32)
+    everyone, nobody = np.ones(64, np.float32), np.zeros(64, np.float32)
+    adds = []
+    with jax.enable_x64(True):
+        for place in range(64):
+            x, alone, without = rows.x.copy(), nobody.copy(), everyone.copy()
+            x[place], alone[place], without[place] = own, 1.0, 0.0
+            beside, others, by_itself = (np.asarray(released(query, x, mask)[0]) for mask in (everyone, without, alone))
+            assert np.array_equal(beside, others + by_itself)
+            adds.append(by_itself)
+    assert np.abs(adds[0]).max() > 1000
+    assert all(np.array_equal(added, adds[0]) for added in adds)
+
+
+@pytest.mark.parametrize("bound", [1e-6, 0.7, 1e2])
+def test_no_row_adds_more_than_the_bound_and_the_margin(bound):
+    data = hostile(64)
+    data["x"] = data["x"] * np.logspace(-6, 0, 64, dtype=np.float32)[:, None]
+    query, rows = of_every_form(data, bound)
+    with jax.enable_x64(True):
+        lengths = [
+            np.linalg.norm(released(query, rows.x, np.eye(64, dtype=np.float32)[place])[1]) for place in range(64)
+        ]
+    assert max(lengths) <= np.float32(bound) * (1.0 + MARGIN)
+    assert max(lengths) >= bound * (1.0 - 2.0**-12)
+    assert min(lengths) == 0.0
