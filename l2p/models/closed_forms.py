@@ -140,8 +140,10 @@ def _shape(atom: Any) -> jax.ShapeDtypeStruct:
 
 
 def _is_move(operation: JaxprEqn) -> bool:
+    if operation.primitive.name not in _MOVES or len(operation.invars) != 1:
+        return False
     before, after = _shape(operation.invars[0]), _shape(operation.outvars[0])
-    return operation.primitive.name in _MOVES and len(operation.invars) == 1 and before.size == after.size
+    return before.size == after.size and jnp.issubdtype(after.dtype, jnp.floating)  # whole numbers have no derivative
 
 
 def _moved(moves: Sequence[JaxprEqn]) -> Callable[[jax.Array], jax.Array]:
