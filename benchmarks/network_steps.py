@@ -1,13 +1,16 @@
 """One gradient step of a user's loss on 256 rows: without privacy, in a simulation and a release, and elsewhere.
 
-    python benchmarks/network_steps.py
+    python benchmarks/network_steps.py > benchmarks/pages/network_steps.md
 
 CPU milliseconds of the sum of clipped gradients (without privacy: of the mean gradient), the least of several calls
 after compilation, that over the first line's, and MiB of temporary memory that XLA plans for it, on 256 rows and on
 2,048. Dense networks by optax, jax-privacy and Opacus, too, where the extra `bench` is installed; sums have to agree.
 """
 
+import os
 import platform
+import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable
@@ -27,7 +30,7 @@ from l2p.task.exact_sums import ExactSum, as_they_are
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
-BATCHES, CALLS, CLIP_NORM = (256, 2048), 20, 1.0
+BATCHES, ROUNDS, CALLS, CLIP_NORM = (256, 2048), 6, 5, 1.0
 
 
 class Dense(nn.Module):
@@ -193,13 +196,8 @@ def by_torch(work: Work) -> dict[str, Program]:
 
         return Program(run, length if mode else None, None)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {
-            "torch, without privacy": step(None),
-            "Opacus": step("hooks"),
-            "Opacus, ghost clipping": step("ghost"),
-        }
+    warnings.filterwarnings("ignore", category=UserWarning)  # of hooks, at every step
+    return {"torch, without privacy": step(None), "Opacus": step("hooks"), "Opacus, ghost clipping": step("ghost")}
 
 
 def programs(name: str, num_rows: int) -> dict[str, Program]:
@@ -210,22 +208,26 @@ def programs(name: str, num_rows: int) -> dict[str, Program]:
         try:
             kinds |= others(work)
         except ImportError as error:
-            print(f"{error.name} is not installed; pip install '.[bench]'")
+            print(f"{error.name} is not installed; pip install '.[bench]'", file=sys.stderr)
     return kinds
 
 
-def milliseconds(program: Program) -> float:
-    """CPU time of a call."""
-    least = np.inf
-    for _ in range(CALLS + 1):
-        begun = time.process_time()
-        program.run()
-        least = min(least, time.process_time() - begun)
-    return 1e3 * least
+def milliseconds(kinds: dict[str, Program]) -> dict[str, float]:
+    """CPU time of a call by kind, which take turns."""
+    least = dict.fromkeys(kinds, np.inf)
+    for _ in range(ROUNDS):
+        for kind, program in kinds.items():
+            for _ in range(CALLS):
+                begun = time.process_time()
+                program.run()
+                least[kind] = min(least[kind], 1e3 * (time.process_time() - begun))
+    return least
 
 
 def main() -> None:
-    print(f"{platform.machine()}, jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}")
+    title, command, *text = (__doc__ or "").split("\n\n")
+    machine = f"{platform.machine()}, load {os.getloadavg()[0]:.0f}, jax {jax.__version__}, Python {platform.python_version()}"
+    print(f"# Steps of networks\n\n{title}\n\n`{textwrap.dedent(command)}` ({machine})\n\n{text[0].strip()}")
     for name in NETWORKS:
         few, many = (programs(name, num_rows) for num_rows in BATCHES)
         size = sum(leaf.size for leaf in jax.tree.leaves(Work.of(*NETWORKS[name], 1).params))
@@ -233,11 +235,11 @@ def main() -> None:
         print("|---|---|---|---|---|")
         lengths = {kind: float(program.length(program.run())) for kind, program in few.items() if program.length}
         np.testing.assert_allclose(list(lengths.values()), lengths["simulation"], rtol=1e-3, err_msg=str(lengths))
-        plain = milliseconds(few["without privacy"])
-        for kind, program in few.items():
-            taken = plain if kind == "without privacy" else milliseconds(program)
+        taken = milliseconds(few)
+        for kind in few:
+            ratio = taken[kind] / taken["without privacy"]
             memory = ["" if each[kind].mib is None else f"{each[kind].mib:.1f}" for each in (few, many)]
-            print(f"| {kind} | {taken:.2f} | {taken / plain:.1f} | {memory[0]} | {memory[1]} |", flush=True)
+            print(f"| {kind} | {taken[kind]:.2f} | {ratio:.1f} | {memory[0]} | {memory[1]} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -186,34 +186,34 @@ def exact_sum(
     """
     bound = bound.astype(jnp.float64)
     unit = bound * 2.0**-COEFFICIENT_BITS
-    weight_of = [form.reach**2 for form in forms]
+    sums = [jnp.zeros(form.shape, jnp.float64) for form in forms]
+    is_whole = [isinstance(form, Whole) for form in forms]
 
-    def add(totals: list[Any], row: tuple[list[Part], jax.Array]) -> tuple[list[Any], list[Any]]:
-        parts = [form.rounded(part) for form, part in zip(forms, row[0], strict=True)]
-        squares = [reach * jnp.square(part.vectors).sum() for reach, part in zip(weight_of, parts, strict=True)]
-        halves = sum(reach * part.vectors.size for reach, part in zip(weight_of, parts, strict=True))
+    def round_row(parts: Sequence[Part], counted: jax.Array) -> list[Part]:
+        parts = [form.rounded(part) for form, part in zip(forms, parts, strict=True)]
+        reaches = [form.reach**2 for form in forms]
+        squares = [reach * jnp.square(part.vectors).sum() for reach, part in zip(reaches, parts, strict=True)]
+        halves = sum(reach * part.vectors.size for reach, part in zip(reaches, parts, strict=True))
         norm = jnp.sqrt(jnp.stack(squares).sum(keepdims=True))
         longest = room(bound, 0.5 * halves**0.5 * unit)
         (scale,) = jnp.minimum(factor(norm), longest / jnp.maximum(norm, _TINY))
-        steps = [part._replace(vectors=weighed(numbers(part.vectors * scale, unit).steps, row[1])) for part in parts]
-        whole = [isinstance(form, Whole) for form in forms]
-        totals = [total + part.vectors if at else None for total, part, at in zip(totals, steps, whole, strict=True)]
-        return totals, [None if at else part for part, at in zip(steps, whole, strict=True)]
+        return [part._replace(vectors=weighed(numbers(part.vectors * scale, unit).steps, counted)) for part in parts]
+
+    def add_row(sums: list[jax.Array], row: tuple[list[Part], jax.Array]) -> tuple[list[jax.Array], list[Part | None]]:
+        parts = round_row(*row)  # what is whole is added at once, and no row's is kept
+        sums = [total + part.vectors if at else total for total, part, at in zip(sums, parts, is_whole, strict=True)]
+        return sums, [None if at else part for part, at in zip(parts, is_whole, strict=True)]
 
     def add_group(sums: list[jax.Array], group: tuple[Any, jax.Array]) -> tuple[list[jax.Array], None]:
-        parts = jax.lax.map(parts_of, group[0])
-        start = [jnp.zeros(form.shape, jnp.float64) if isinstance(form, Whole) else None for form in forms]
-        totals, stacked = jax.lax.scan(add, start, (parts, group[1]))
-        added = [
-            form.weighted_sum(part, jnp.ones(size, jnp.float64)) if total is None else total
-            for form, total, part in zip(forms, totals, stacked, strict=True)
-        ]
-        return [total + more for total, more in zip(sums, added, strict=True)], None
+        sums, parts = jax.lax.scan(add_row, sums, (jax.lax.map(parts_of, group[0]), group[1]))
+        ones = jnp.ones(size, jnp.float64)
+        rest = zip(forms, sums, parts, strict=True)
+        return [total if part is None else total + form.weighted_sum(part, ones) for form, total, part in rest], None
 
     most = rows_at_a_time(parts_of, jax.tree.map(lambda leaf: leaf[0], rows), MOST_ROWS)
     size = math.gcd(max(FEWEST_ROWS, 1 << most.bit_length() - 1), len(counted))
     groups = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (rows, counted.astype(jnp.float64)))
-    sums, _ = jax.lax.scan(add_group, [jnp.zeros(form.shape, jnp.float64) for form in forms], groups)
+    sums, _ = jax.lax.scan(add_group, sums, groups)
     return joined(*(Quantized(total, unit * 2.0**-form.bits) for form, total in zip(forms, sums, strict=True)))
 
 

@@ -1,5 +1,7 @@
 """Closed forms of the gradients of a user's loss: they add up to what `jax.grad` gives, and apply where they should."""
 
+import re
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -181,3 +183,18 @@ def test_no_row_adds_more_than_the_bound_and_the_margin(bound):
     assert max(lengths) <= np.float32(bound) * (1.0 + MARGIN)
     assert max(lengths) >= bound * (1.0 - 2.0**-12)
     assert min(lengths) == 0.0
+
+
+def test_a_row_s_numbers_are_computed_once_for_its_length_and_its_sum():
+    data = dict.fromkeys(("first", "second", "third"), np.ones((64, 3), np.float32))
+
+    def loss(params, row):  # whose derivative may cancel, so that a fused product differs from one that is rounded
+        return params @ (row["first"] * row["second"] - row["third"])
+
+    rows, model, start = custom(data, loss, jnp.zeros(3))
+    query = ClippedGradient(model, start, FeatureMap.identity(9), jnp.float32(1.0), jnp.float32(1.0))
+    with jax.enable_x64(True):
+        stacked = as_they_are(*map(jnp.asarray, (rows.x, rows.y, rows.mask)))
+        one_block = stacked.replace(block=jax.tree.map(lambda leaf: leaf[0], stacked.block))
+        program = jax.jit(lambda query, rows: query.exact(rows).steps).lower(query, one_block).compile().as_text()
+    assert len(re.findall(r"= f32\S* subtract\(", program)) == 1
