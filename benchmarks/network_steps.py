@@ -226,7 +226,8 @@ def milliseconds(kinds: dict[str, Program]) -> dict[str, float]:
 
 def main() -> None:
     title, command, *text = (__doc__ or "").split("\n\n")
-    machine = f"{platform.machine()}, load {os.getloadavg()[0]:.0f}, jax {jax.__version__}, Python {platform.python_version()}"
+    versions = f"jax {jax.__version__}, Python {platform.python_version()}"
+    machine = f"{platform.machine()}, load {os.getloadavg()[0]:.0f}, {versions}"
     print(f"# Steps of networks\n\n{title}\n\n`{textwrap.dedent(command)}` ({machine})\n\n{text[0].strip()}")
     for name in NETWORKS:
         few, many = (programs(name, num_rows) for num_rows in BATCHES)

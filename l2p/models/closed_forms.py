@@ -217,7 +217,7 @@ def _lookup(
     lines, width = table.shape[0], math.prod(table.shape[1:])
 
     def part(met: jax.Array, derivative: jax.Array) -> Part:
-        line = met.reshape(places)
+        line = met.reshape(places).astype(jnp.int32)  # bytes could not say that a line is beyond the table
         line = jnp.clip(line, 0, lines - 1) if clips else jnp.where((line >= 0) & (line < lines), line, lines)
         same = line[:, None] == line[None, :]
         is_first = ~jnp.tril(same, -1).any(1) & (line < lines)

@@ -41,7 +41,8 @@ def over_places(params, row):
 
 def embedding(params, row):
     bag = jnp.take(params["table"], row["words"], axis=0, mode="clip") + params["small"][row["words"] % 3]
-    return jnp.tanh(bag.sum(0)).sum() * params["scale"][row["class"]]
+    drawn = params["bytes"].at[row["class"].astype(jnp.uint8)].get(mode="promise_in_bounds")
+    return jnp.tanh(bag.sum(0)).sum() * params["scale"][row["class"]] + drawn
 
 
 def convolution(params, row):
@@ -73,7 +74,12 @@ LOSSES = {
         [W, P, W],
         [W, W, W],
     ),
-    "embedding": (embedding, {"scale": (6,), "small": (3, 2), "table": (16, 2)}, [L, W, L], [L, W, L]),
+    "embedding": (
+        embedding,
+        {"bytes": (300,), "scale": (6,), "small": (3, 2), "table": (16, 2)},
+        [L, L, W, L],
+        [L, L, W, L],
+    ),
     "convolution": (convolution, {"kernel": (2, 1, 3, 3), "out": (48,)}, [W, P], [W, P]),
     "in loops": (in_loops, {"cell": (4, 4), "in": (8, 4), "out": (4,)}, [W, W, P], [W, W, P]),
     "adapted": (
