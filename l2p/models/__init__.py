@@ -1,10 +1,11 @@
 """Models: the loss of one row, over a flat parameter vector, one model per file."""
 
 from l2p.base.errors import InputError
-from l2p.models.base import INTERCEPT_COLUMN, MIN_NORM, Model
+from l2p.models.base import INTERCEPT_COLUMN, Model
 from l2p.models.linear import GeneralizedLinear
 from l2p.models.logistic import Logistic
 from l2p.models.mlp import MLP
+from l2p.models.parts import MIN_NORM
 from l2p.models.softmax import Softmax
 from l2p.models.square import Quadratic, Square
 from l2p.models.svm import Hinge, HuberSVM

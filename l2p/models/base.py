@@ -1,7 +1,7 @@
 """The interface of models: the loss of one row, over a flat parameter vector."""
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -10,20 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from l2p.base.errors import InputError
-from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, coefficients, row_by_row, weighed
+from l2p.models.parts import GRADIENT_FLOATS, MIN_NORM, Factor, Part, Whole, exact_sum, scaled_sum
+from l2p.task.exact_sums import Quantized, QuantizedRows, row_by_row
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows, sum_in_blocks
 
 #: Value of the constant column that carries the intercept. At 1/2 it adds
 #: little to a row's norm, so per-row clipping leaves more of the features.
 INTERCEPT_COLUMN = 0.5
-#: Norms below this are not clipped: dividing by them would overflow in a meta-gradient.
-MIN_NORM = 1e-12
-#: Floats of per-row gradients held at a time by models without a closed form: 16 MiB.
-GRADIENT_FLOATS = 2**22
-
-#: From the L2 norms of gradients to what each is multiplied by.
-Factor = Callable[[Float[Array, " rows"]], Float[Array, " rows"]]
 
 
 class Model(abc.ABC):
@@ -260,7 +254,7 @@ class Model(abc.ABC):
 
         def add(block: Rows) -> jax.Array:
             gradients = self.gradients(params, jnp.asarray(features.apply(block.x)), block.y)
-            return scaled_sum(gradients, block.mask, factor)
+            return scaled_sum([Whole.of(params)], [Part(None, gradients)], block.mask, factor)
 
         return sum_in_blocks(add, rows, max(1, GRADIENT_FLOATS // params.shape[0]))
 
@@ -279,18 +273,12 @@ class Model(abc.ABC):
         self, params: Float[Array, " params"], rows: QuantizedRows, factor: Factor, bound: Float[Array, ""]
     ) -> Quantized:
         """`scaled_gradient_sum` over a block, each row clipped to L2 norm `bound`: exact, with float64 enabled."""
-        unit = bound.astype(jnp.float64) * 2.0**-COEFFICIENT_BITS
 
-        def add(total: jax.Array, row: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-            x, y, counted = row
-            gradient = self.gradients(params, x[None, :], y[None]).astype(jnp.float64)
-            norm = jnp.sqrt(jnp.square(gradient).sum(-1))
-            part = coefficients(gradient, norm, factor(norm), jnp.full(1, bound, jnp.float64), unit)
-            return total + weighed(part.steps[0], counted), None
+        def parts(row: tuple[jax.Array, jax.Array]) -> list[Part]:
+            return [Part(None, self.gradients(params, row[0][None, :], row[1][None])[0])]
 
-        block = rows.block
-        values = rows.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
-        return Quantized(jax.lax.scan(add, jnp.zeros(params.shape[0], jnp.float64), values)[0], unit)
+        read = rows.values().astype(jnp.float32), rows.block.y
+        return exact_sum([Whole.of(params)], parts, read, rows.block.counted, factor, bound)
 
     def exact_losses(
         self, candidates: Float[Array, "candidates params"], rows: QuantizedRows
@@ -302,16 +290,6 @@ class Model(abc.ABC):
     def exact_classes(self, params: Float[Array, " params"], rows: QuantizedRows) -> Float[Array, " rows"]:
         """`classify` of a block's rows, with float64 enabled."""
         return row_by_row(lambda x, _: self.classify(params, x)[0], rows)
-
-
-def scaled_sum(gradients: jax.Array, mask: jax.Array, factor: Factor) -> jax.Array:
-    """Sum f32[p] of gradients f32[n, p] by a mask f32[n], each times `factor` of its L2 norm; one whose norm is not
-    finite counts as zero."""
-    squares = jnp.square(gradients).sum(-1)
-    finite = jnp.isfinite(squares)
-    norms = safe_sqrt(jnp.where(finite, squares, 0.0))
-    weight = jnp.where(finite, mask * factor(norms), 0.0)
-    return weight @ jnp.where(finite[:, None], gradients, 0.0)
 
 
 @jax.custom_jvp
@@ -328,8 +306,3 @@ def softplus(margin: jax.Array) -> jax.Array:
 def _softplus_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     # The two halves above have a kink at 0, which is every row's margin when params are zero.
     return softplus(*primals), jax.nn.sigmoid(primals[0]) * tangents[0]
-
-
-def safe_sqrt(squares: jax.Array) -> jax.Array:
-    """Square root with a finite derivative at zero."""
-    return jnp.sqrt(jnp.maximum(squares, MIN_NORM**2))

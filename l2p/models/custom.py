@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, cast
 
 import jax
@@ -12,15 +12,17 @@ import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.base.layout import Layout
-from l2p.models.base import GRADIENT_FLOATS, Factor, Model, scaled_sum
+from l2p.models.base import Model
+from l2p.models.closed_forms import RowGradient
+from l2p.models.parts import Factor, exact_sum, rows_at_a_time, scaled_sum
 from l2p.privacy.card.custom import CUSTOM
-from l2p.task.exact_sums import QuantizedRows
+from l2p.task.exact_sums import Quantized, QuantizedRows
 from l2p.task.feature_map import FeatureMap
-from l2p.task.rows import Rows, in_blocks
+from l2p.task.rows import Rows, cut
 
-#: The most rows whose gradients are computed at a time in a simulation: fewer or more took longer
-#: (`benchmarks/network_steps.py`).
-MICROBATCH = 8
+#: The most rows whose gradients are computed at a time in a simulation, and where gradients of matrices are formed for
+#: each: fewer or more took longer (`benchmarks/network_steps.py`).
+MICROBATCH, OF_MATRICES = 256, 8
 #: The same for losses and predictions, of which only numbers are kept.
 LOSS_BATCH = 64
 
@@ -45,7 +47,11 @@ class Parameters:
 
     def tree_of(self, vector: jax.Array) -> Any:
         """The whole pytree, whose trained leaves are those of a vector f32[p]."""
-        trained = iter(self.trained.tree_of(vector))
+        return self.filled(self.trained.tree_of(vector))
+
+    def filled(self, leaves: Sequence[Any]) -> Any:
+        """The whole pytree with these leaves where some are trained."""
+        trained = iter(leaves)
         return jax.tree.unflatten(self.tree, [next(trained) if leaf is None else leaf for leaf in self.frozen])
 
     def flat(self, tree: Any) -> np.ndarray:
@@ -147,15 +153,39 @@ class CustomLoss(Model):
 
             return jax.lax.map(of_all, candidates)
 
+    def _row_gradient(self, exact: bool) -> RowGradient:
+        """The gradient of the loss of (trained leaves, row f32[k])."""
+        sizes = self.parameters.trained.size, self.rows.size
+        params, row = (jax.ShapeDtypeStruct((size,), jnp.float32) for size in sizes)
+
+        def loss(leaves: list[Any], row: jax.Array) -> jax.Array:
+            return jnp.asarray(self.function(self.parameters.filled(leaves), self.rows.tree_of(row)))
+
+        return RowGradient.of(loss, jax.eval_shape(self.parameters.trained.tree_of, params), row, exact)
+
     def scaled_gradient_sum(self, params: jax.Array, rows: Rows, features: FeatureMap, factor: Factor) -> jax.Array:
         """In microbatches of one size, so that memory does not grow with the batch, and the loss is compiled once."""
-        size = max(1, min(MICROBATCH, GRADIENT_FLOATS // params.shape[0]))
-        blocks = in_blocks(Rows(jnp.asarray(features.apply(rows.x)), rows.y, rows.mask), size)
+        leaves, num_rows = self.parameters.trained.tree_of(params), rows.y.shape[0]
+        gradient = self._row_gradient(exact=False)
+        parts_of = functools.partial(gradient.parts, leaves)
+        most = min(num_rows, OF_MATRICES if gradient.forms_matrices else MICROBATCH)
+        size = rows_at_a_time(parts_of, jax.ShapeDtypeStruct((self.rows.size,), jnp.float32), most)
 
-        def add(total: jax.Array, block: Rows) -> tuple[jax.Array, None]:
-            return total + scaled_sum(self.gradients(params, block.x, block.y), block.mask, factor), None
+        def add(total: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
+            first = jnp.minimum(start, num_rows - size)  # the last microbatch leaves out what the one before it had
+            block = cut(rows, first, size)
+            mask = jnp.where(first + jnp.arange(size) >= start, block.mask, 0.0)
+            parts = jax.vmap(parts_of)(jnp.asarray(features.apply(block.x)))
+            return total + scaled_sum(gradient.forms, parts, mask, factor), None
 
-        return jax.lax.scan(add, jnp.zeros_like(params), blocks)[0]
+        starts = jnp.arange(0, num_rows, size)
+        return jax.lax.scan(add, jnp.zeros_like(params), starts)[0]
+
+    def exact_gradient_sum(self, params: jax.Array, rows: QuantizedRows, factor: Factor, bound: jax.Array) -> Quantized:
+        leaves, gradient = self.parameters.trained.tree_of(params), self._row_gradient(exact=True)
+        read = rows.values().astype(jnp.float32)
+        parts_of = functools.partial(gradient.parts, leaves)
+        return exact_sum(gradient.forms, parts_of, read, rows.block.counted, factor, bound)
 
     def exact_losses(self, candidates: jax.Array, rows: QuantizedRows) -> jax.Array:
         values = rows.values().astype(jnp.float32), rows.block.y

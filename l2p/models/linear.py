@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from l2p.base.compiled import as_one
-from l2p.models.base import INTERCEPT_COLUMN, Factor, Model
+from l2p.models.base import INTERCEPT_COLUMN, Model
+from l2p.models.parts import Factor
 from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, coefficients, joined
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows

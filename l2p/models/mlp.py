@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.models.base import INTERCEPT_COLUMN, Factor, Model, safe_sqrt, softplus
+from l2p.models.base import INTERCEPT_COLUMN, Model, softplus
+from l2p.models.parts import Factor, safe_sqrt
 from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, joined, numbers, room
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows, sum_in_blocks

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.models.base import INTERCEPT_COLUMN, Factor, safe_sqrt
+from l2p.models.base import INTERCEPT_COLUMN
 from l2p.models.linear import GeneralizedLinear
+from l2p.models.parts import Factor, safe_sqrt
 from l2p.task.exact_sums import QuantizedRows
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows

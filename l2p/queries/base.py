@@ -10,8 +10,9 @@ from jaxtyping import Array, Float, Num
 
 from l2p.base.compiled import as_one
 from l2p.base.struct import Struct
+from l2p.models.parts import Part, Whole, exact_sum
 from l2p.privacy.events import Adjacency, Event
-from l2p.task.exact_sums import COEFFICIENT_BITS, ExactSum, Quantized, QuantizedRows, coefficients, dtype_of, weighed
+from l2p.task.exact_sums import ExactSum, Quantized, QuantizedRows, dtype_of
 from l2p.task.noise import Noise
 from l2p.task.rows import Rows
 
@@ -96,20 +97,13 @@ class Query(Struct, abc.ABC):
 
         This default forms contributions one row at a time; queries in this package do it block by block.
         """
-        bound = jnp.asarray(self.bound).astype(jnp.float64)
-        unit = bound * 2.0**-COEFFICIENT_BITS
 
-        def add(total: jax.Array, row: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-            x, y, counted = row
-            single = Rows(x[None, :], y[None], jnp.ones(1, jnp.float32))
-            limited = self.limit(self.contributions(single).astype(jnp.float64))
-            norm = jnp.sqrt(jnp.square(limited).sum(-1))
-            part = coefficients(limited, norm, jnp.ones_like(norm), bound[None], unit)
-            return total + weighed(part.steps[0], counted), None
+        def parts(row: tuple[jax.Array, jax.Array]) -> list[Part]:
+            single = Rows(row[0][None, :], row[1][None], jnp.ones(1, jnp.float32))
+            return [Part(None, self.limit(self.contributions(single).astype(jnp.float64))[0])]
 
-        block = rows.block
-        values = rows.values().astype(jnp.float32), block.y, block.counted.astype(jnp.float64)
-        return Quantized(jax.lax.scan(add, jnp.zeros(self.empty().shape, jnp.float64), values)[0], unit)
+        forms, read = [Whole.of(self.empty())], (rows.values().astype(jnp.float32), rows.block.y)
+        return exact_sum(forms, parts, read, rows.block.counted, jnp.ones_like, jnp.asarray(self.bound))
 
     def answer(self, rows: Rows, noise: Noise, adjacency: Adjacency) -> Num[Array, "..."]:
         """The answer of a non-additive query, from all rows at once; in float64 for a release."""

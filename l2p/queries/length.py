@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p.base import struct
-from l2p.models.base import safe_sqrt
+from l2p.models.parts import safe_sqrt
 from l2p.queries.base import Query, positive, within
 from l2p.task.exact_sums import COEFFICIENT_BITS, Quantized, QuantizedRows, numbers
 from l2p.task.feature_map import FeatureMap

@@ -32,6 +32,8 @@ BLOCK = 2048
 SMALL_BLOCK = 64
 #: Bits of a coefficient, and of a number that a query sums directly.
 COEFFICIENT_BITS = 20
+#: Bits of a number in a vector of length 1 that coefficients are multiplied with.
+DIRECTION_BITS = 21
 #: The most that rounding may add to a row's contribution, as a share of the bound. A release's noise is wider by as
 #: much (.003 %), so that coefficients are rounded to the nearest unit: rounded towards zero, N rows would add up to a
 #: bias of N / 2 units.
@@ -302,9 +304,9 @@ def room(largest: jax.Array, rounded: jax.Array) -> jax.Array:
     return jnp.maximum(largest * (1.0 + MARGIN - SLACK) - rounded, 0.0)
 
 
-def numbers(values: jax.Array, unit: jax.Array) -> Quantized:
-    """Values f64[...] in whole units, at most 2^20 of them; one that is not finite counts as 0."""
-    most = 2.0**COEFFICIENT_BITS
+def numbers(values: jax.Array, unit: jax.Array, bits: int = COEFFICIENT_BITS) -> Quantized:
+    """Values f64[...] in whole units, at most 2^bits of them; one that is not finite counts as 0."""
+    most = 2.0**bits
     return Quantized(jnp.clip(_finite(jnp.rint(values / unit)), -most, most), unit)
 
 

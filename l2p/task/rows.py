@@ -135,15 +135,20 @@ def sum_in_blocks(function: Callable[[Rows], jax.Array], rows: Rows, block: int 
     if count == 0 or rows.y.shape[0] == block:
         return function(rows)
 
-    def part(start: jax.Array | int, size: int) -> Rows:
-        cut = lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size)  # noqa: E731
-        x = rows.x.part(start, size) if isinstance(rows.x, Table) else cut(rows.x)
-        return Rows(x, *jax.tree.map(cut, (rows.y, rows.mask, rows.squares)))  # pyrefly: ignore[bad-argument-type]
-
     def add(total: jax.Array, start: jax.Array) -> tuple[jax.Array, None]:
-        return total + function(part(start, block)), None
+        return total + function(cut(rows, start, block)), None
 
-    shape = jax.eval_shape(function, part(0, block))
+    shape = jax.eval_shape(function, cut(rows, 0, block))
     total, _ = jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), block * jnp.arange(count))
     short = rows.y.shape[0] - count * block
-    return total + function(part(count * block, short)) if short else total
+    return total + function(cut(rows, count * block, short)) if short else total
+
+
+def cut(rows: Rows, start: jax.Array | int, size: int) -> Rows:
+    """`size` rows from `start` on."""
+
+    def part(leaf: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(leaf, start, size)
+
+    x = rows.x.part(start, size) if isinstance(rows.x, Table) else part(rows.x)
+    return Rows(x, *jax.tree.map(part, (rows.y, rows.mask, rows.squares)))  # pyrefly: ignore[bad-argument-type]

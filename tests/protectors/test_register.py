@@ -26,6 +26,7 @@ FILES = [importlib.import_module(file.name) for file in pkgutil.walk_packages(pr
 MADE = {name: typing.get_type_hints(method.make)["return"] for name, method in HAND_DESIGNED.items()}
 #: Classes of protectors that no checkpoint may hold, and why.
 NOT_STORED = {
+    "EnginePasses": "its settings are a declaration, which stands on the card",
     "NonPrivate": "it has no settings, and answers without noise need no checkpoint",
     "WarmStart": "it wraps whatever runs, as the suffixes of a name ask",
     "OnlyPublic": "it is a reference that asks nothing, and is fitted anew to the public rows of each run",
