@@ -7,6 +7,7 @@ the engine's log counts is compared with what the declaration comes to, since a 
 import dataclasses
 import functools
 import math
+import numbers
 import types
 import typing
 from typing import Any
@@ -25,6 +26,10 @@ ORDERS = {
     "fresh": "in an order drawn anew for every pass",
     "same": "in one order, the same in every pass",
 }
+#: The largest whole number that a declaration may hold: floating-point numbers have all up to it.
+_MOST = 2**53
+#: The longest row that may be declared: its square is still a number.
+_LONGEST = 2.0**500
 #: Relative difference that rounding may make between a step size of the log and that of the declaration.
 _DIGITS = 1e-6
 
@@ -114,7 +119,7 @@ class EngineRun:
                 "further than is proved; train on a number of rows that the batch size divides."
             )
         if (
-            not 0 < self.norm_bound < math.inf
+            not 0 < self.norm_bound <= _LONGEST
             or not 0 <= self.averaged <= self.num_rows * self.num_passes // self.batch_size
         ):
             raise InputError(
@@ -219,14 +224,16 @@ def _value(name: str, value: Any, kind: Any) -> Any:
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if value is None and types.NoneType in kinds:
         return None
-    if not isinstance(value, bool):
-        if int in kinds and isinstance(value, int):
-            return value
-        if float in kinds and isinstance(value, (int, float)) and math.isfinite(value):
+    is_huge = isinstance(value, int) and abs(value) > _MOST
+    if not isinstance(value, bool) and not is_huge:
+        if int in kinds and isinstance(value, numbers.Integral):
+            return int(value)
+        if float in kinds and isinstance(value, numbers.Real) and math.isfinite(value):
             return float(value)
         if str in kinds and isinstance(value, str):
             return value
     wanted = {int: "a whole number", float: "a finite number", str: "a text"}[kinds[0]]
+    shown = "a huge number" if is_huge else repr(value)  # Python refuses to print more than 4,300 digits
     raise InputError(
-        f"{name} is {value!r}, of which no sensitivity follows; declare {wanted}, as the engine had it when it trained."
+        f"{name} is {shown}, of which no sensitivity follows; declare {wanted}, as the engine had it when it trained."
     )
