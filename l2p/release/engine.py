@@ -23,8 +23,8 @@ from l2p.tables.reading import Format
 
 #: What such a run is called on cards and in ledgers.
 NAME = "bolt-on"
-# Rounding of the engine's own arithmetic, when lengths are compared.
-_ROUNDING = 1 + 1e-6
+# Rounding of the engine's own arithmetic and of the log's step sizes, when lengths are compared.
+_ROUNDING = 1 + 1e-5
 
 
 class EngineWeights(PassRows):
@@ -155,11 +155,17 @@ def _checked(weights: Any, run: EngineRun) -> np.ndarray:
     A true declaration is never refused here, whatever the rows hold, so a refusal tells nothing of them.
     """
     try:
-        values = np.asarray(weights, np.float64)
-    except (TypeError, ValueError):
+        given = np.asarray(weights)
+        values = np.asarray(given, np.float64) if given.dtype.kind in "iufO" else None
+    except (TypeError, ValueError, OverflowError):
+        values = None
+    if values is None:
+        raise InputError("the weights hold something other than numbers, which takes no noise; pass an array.")
+    if given.dtype.kind == "f" and given.dtype.itemsize < values.dtype.itemsize:
         raise InputError(
-            "the weights hold something other than numbers, which takes no noise; pass an array."
-        ) from None
+            f"the weights came as {given.dtype}, in which rounding alone may part the weights of two tables by more "
+            "than the steps do; train in 64 bits, and pass the numbers as they were trained."
+        )
     if values.ndim == 2 and len(values) == 1:
         values = values[0]
     if values.ndim not in (1, 2) or not values.size:
