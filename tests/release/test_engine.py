@@ -115,6 +115,10 @@ REFUSED = {
     "rows whose square is no number": (declared(norm_bound=1e200), "rows are no longer than"),
     "steps of no length": (declared(rule="decreasing", power=400.0), "choose a smaller power"),
     "steps that end at no length": (declared(rule="inverse_power", power=400.0), "choose a smaller power"),
+    "a sensitivity that vanishes": (
+        {"fields": {"norm_bound": 1e-20}, "weights": [0.0, 0.0, 0.0]},
+        "noise in numbers of 32 bits vanishes",
+    ),
     "half a pass": (declared(num_passes=2.5), "num_passes is 2.5"),
     "a nameless engine": (declared(engine=" "), "must know what trained"),
     "weights outside of their ball": (declared(radius=0.1), "outside of the ball that is declared"),
@@ -161,13 +165,19 @@ def test_other_methods_do_not_run_on_such_weights():
 
 def test_edited_declarations_are_found_out(tmp_path, capsys):
     card = bolt_on(WEIGHTS, RUN, PURE).card
-    longer = RUN.to_json() | {"num_passes": 4, "updates": 400}
-    code, report = verified(dataclasses.replace(card, engine=longer), tmp_path, capsys)
-    assert code == 1
-    assert any("bounds a row's contribution" in problem for problem in report["problems"])
+    a_little_longer = {"step_size": 0.504, "first_step": 0.504, "last_step": 0.504}
+    for changed in ({"num_passes": 4, "updates": 400}, a_little_longer):
+        code, report = verified(dataclasses.replace(card, engine=RUN.to_json() | changed), tmp_path, capsys)
+        assert code == 1
+        assert any("bounds a row's contribution" in problem for problem in report["problems"])
     code, report = verified(dataclasses.replace(card, engine=None), tmp_path, capsys)
     assert code == 1
-    for engine in (RUN.to_json() | {"num_rows": 100, "updates": 20}, RUN.to_json() | {"updates": 1}, {"engine": "x"}):
+    for engine in (
+        RUN.to_json() | {"num_rows": 100, "updates": 20},
+        RUN.to_json() | {"updates": 1},
+        RUN.to_json() | {"num_rows": 10**400},
+        {"engine": "x"},
+    ):
         (tmp_path / "card.json").write_text(dataclasses.replace(card, engine=engine).to_json())
         assert main(["account", "--card", str(tmp_path / "card.json")]) == 2
         assert "in field 'engine" in capsys.readouterr().err
