@@ -171,11 +171,13 @@ def _checked(weights: Any, run: EngineRun) -> np.ndarray:
     """
     try:
         given = np.asarray(weights)
-        values = np.asarray(given, np.float64) if given.dtype.kind in "iufO" else None
+        if given.dtype.kind not in "iufO":
+            raise TypeError
+        values = np.asarray(given, np.float64)
     except (TypeError, ValueError, OverflowError):
-        values = None
-    if values is None:
-        raise InputError("the weights hold something other than numbers, which takes no noise; pass an array.")
+        raise InputError(
+            "the weights hold something other than numbers, which takes no noise; pass an array."
+        ) from None
     if given.dtype.kind == "f" and given.dtype.itemsize < values.dtype.itemsize:
         raise InputError(
             f"the weights came as {given.dtype}, in which rounding alone may part the weights of two tables by more "
