@@ -215,7 +215,12 @@ BAD_FILES = {
     "a sum": ({"fields": FIELDS | {"gradient": "sum"}}, "declare gradient mean"),
     "an object of weights": ({"weights": {"a": 1}}, "other than numbers"),
     "no such file": ({"declaration": "nowhere.json"}, "cannot be read as JSON"),
-    "no array": ({"weights_file": "fit.npy"}, "holds no array of weights"),
+    "no array": ({"weights_file": b"numbers"}, "holds no array of weights"),
+    "half an archive": ({"weights_file": b"PK\x03\x04"}, "holds no array of weights"),
+    "half a header": (
+        {"weights_file": b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', ".ljust(117) + b"\n"},
+        "holds no array of weights",
+    ),
 }
 
 
@@ -225,8 +230,8 @@ def test_the_command_refuses_in_a_sentence_and_leaves_nothing(tmp_path, capsys, 
     changed = dict(changed)
     options = {name: changed[name] for name in ("declaration",) if name in changed}
     if "weights_file" in changed:
-        options["weights"] = tmp_path / changed["weights_file"]
-        options["weights"].write_bytes(b"numbers")
+        options["weights"] = tmp_path / "fit.npy"
+        options["weights"].write_bytes(changed["weights_file"])
     words = words_for(tmp_path, changed.get("weights", WEIGHTS), changed.get("fields", FIELDS), **options)
     assert main(words) == 2
     assert message in capsys.readouterr().err
