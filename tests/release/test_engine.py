@@ -176,6 +176,7 @@ def test_edited_declarations_are_found_out(tmp_path, capsys):
         RUN.to_json() | {"num_rows": 100, "updates": 20},
         RUN.to_json() | {"updates": 1},
         RUN.to_json() | {"num_rows": 10**400},
+        RUN.to_json() | {"loss": "svm", "step_size": 0.4, "first_step": 0.4, "last_step": 0.4},
         {"engine": "x"},
     ):
         (tmp_path / "card.json").write_text(dataclasses.replace(card, engine=engine).to_json())
