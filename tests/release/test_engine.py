@@ -85,6 +85,13 @@ def test_a_saved_result_holds_its_weights_and_says_who_predicts(tmp_path):
         l2p.load_model(tmp_path / "run")
 
 
+def test_sentences_vouch_for_every_digit_that_is_declared():
+    digits = {"norm_bound": 1.0000001, "ridge": 0.0100000001, "radius": 1e3 + 1e-9}
+    sentences = " ".join(dataclasses.replace(RUN, **digits).vouched)
+    assert all(repr(number) in sentences for number in digits.values())
+    assert "0.5 in every step" in sentences
+
+
 # -------------------------------------------------------------------------------------------------------- bad input
 def declared(**fields):
     return {"fields": fields}

@@ -188,7 +188,9 @@ class EngineRun:
     @property
     def vouched(self) -> list[str]:
         """What whoever trained the weights vouches for, in sentences that an auditor can check one by one."""
-        ball = "" if self.radius is None else f", then brought the weights back into the ball of radius {self.radius:g}"
+        radius = "" if self.radius is None else _exact(self.radius)
+        ball = radius and f", then brought the weights back into the ball of radius {radius}"
+        first, last, longest = map(_exact, (self.first_step, self.last_step, self.norm_bound))
         weights = f"the mean of the last {self.averaged} iterates" if self.averaged else "the last iterate"
         return [
             f"Passes: {self.engine} read all {self.num_rows} rows, each once in a pass, {ORDERS[self.order]}, and "
@@ -196,11 +198,10 @@ class EngineRun:
             f"Length: it took {self.num_passes} passes, {self.updates} steps, a number fixed beforehand: no tolerance, "
             "no early stopping, no choice among several trainings by a score on these rows.",
             f"Step: each subtracted its step size times (the mean of the gradients of {self.batch_size} "
-            f"row{'s' * (self.batch_size > 1)} + {self.ridge:g} times the weights){ball}; weights began at zero.",
-            f"Step sizes: {self._rule_in_words()}, from {self.first_step:g} to {self.last_step:g}, whatever the loss "
-            "did.",
+            f"row{'s' * (self.batch_size > 1)} + {_exact(self.ridge)} times the weights){ball}; weights began at zero.",
+            f"Step sizes: {self._rule_in_words()}, from {first} to {last}, whatever the loss did.",
             f"Loss: {_IN_WORDS[self.loss]} of each row, weighed alike, of classes that were known beforehand.",
-            f"Rows: none is longer than {self.norm_bound:g}, its constant column included; each was scaled, filled and "
+            f"Rows: none is longer than {longest}, its constant column included; each was scaled, filled and "
             "clipped by itself, with constants known before the table was.",
             f"Weights: {weights}, with every coefficient that was trained, the intercept's among them, as that of the "
             "constant column; in arithmetic of 64 bits.",
@@ -209,14 +210,19 @@ class EngineRun:
         ]
 
     def _rule_in_words(self) -> str:
-        beta = f"beta = {self.passes.beta:g}"
+        beta = f"beta = {_exact(self.passes.beta)}"
         return {
-            "constant": f"{self.step_size:g} in every step",
-            "inverse_power": f"{self.step_size:g} / (t + {self.shift:g})^{self.power:g} in step t",
-            "decreasing": f"2 / ({beta} times (t + m^{self.power:g})) in step t",
-            "square_root": f"2 / ({beta} times (sqrt t + m^{self.power:g})) in step t",
-            "strongly_convex": f"min(1 / beta, 1 / ({self.ridge:g} t)) in step t, {beta}",
+            "constant": f"{_exact(self.step_size)} in every step",
+            "inverse_power": f"{_exact(self.step_size)} / (t + {_exact(self.shift)})^{_exact(self.power)} in step t",
+            "decreasing": f"2 / ({beta} times (t + m^{_exact(self.power)})) in step t",
+            "square_root": f"2 / ({beta} times (sqrt t + m^{_exact(self.power)})) in step t",
+            "strongly_convex": f"min(1 / beta, 1 / ({_exact(self.ridge)} t)) in step t, {beta}",
         }[self.rule]
+
+
+def _exact(number: float) -> str:
+    """All digits of a number that a sentence vouches for: a rounded one may be true where the declaration is not."""
+    return repr(number).removesuffix(".0")
 
 
 def _value(name: str, value: Any, kind: Any) -> Any:
