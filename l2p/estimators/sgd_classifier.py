@@ -31,7 +31,9 @@ def sgd_run(fitted: SGDClassifier, num_rows: int, norm_bound: float = 1.0) -> En
     """The declaration of a fit, for `l2p.bolt_on(fitted.coef_, ...)`; it counts steps as the classifier did.
 
     Not in the classifier, and so for whoever fitted it to vouch for: that `fit` got no `sample_weight` and no
-    `coef_init`, and that its settings are those of the fit.
+    `coef_init`, that its settings are those of the fit, and that its classes do not depend on rows. `fit` takes them
+    from the labels, so that a row that alone has its class decides how many there are, or whether there is a result:
+    append a row of zeros for each class, which has no gradient, and count it in `num_rows`.
 
     Args:
       fitted: by one `fit`, with loss "log_loss" and tol=None; rows have a constant column in place of fit_intercept.

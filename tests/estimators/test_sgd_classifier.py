@@ -170,6 +170,21 @@ def test_settings_that_changed_after_the_fit_are_refused_where_it_shows():
         sgd_run(fit({"alpha": 0.01}, x, y).set_params(alpha=0.0), M)
 
 
+def test_a_row_of_zeros_of_each_class_keeps_the_classes_whatever_rows_hold():
+    """And moves nothing but the number of rows: under a constant step the last weights are those without them."""
+    x, _ = tables()[1]
+    settings = FITS["constant"] | {"shuffle": False}
+    padded = np.vstack([x, np.zeros((3, D))])
+    for labels in (np.arange(M) % 3, np.arange(M) % 2):  # the second lacks a class
+        fitted = fit(settings, padded, np.append(labels, [0, 1, 2]))
+        assert fitted.coef_.shape == (3, D)
+        assert sgd_run(fitted, M + 3).updates == M + 3
+    np.testing.assert_array_equal(
+        fit(settings, padded, np.append(np.arange(M) % 3, [0, 1, 2])).coef_, fit(settings, x, np.arange(M) % 3).coef_
+    )
+    assert any("trained whether or not a row has them" in sentence for sentence in sgd_run(fitted, M + 3).vouched)
+
+
 def test_the_numbers_of_a_loss_are_those_of_its_model():
     from l2p.models import find_model
     from l2p.privacy.sensitivity.engine_run import LOSSES

@@ -200,7 +200,8 @@ class EngineRun:
             f"Step: each subtracted its step size times (the mean of the gradients of {self.batch_size} "
             f"row{'s' * (self.batch_size > 1)} + {_exact(self.ridge)} times the weights){ball}; weights began at zero.",
             f"Step sizes: {self._rule_in_words()}, from {first} to {last}, whatever the loss did.",
-            f"Loss: {_IN_WORDS[self.loss]} of each row, weighed alike, of classes that were known beforehand.",
+            f"Loss: {_IN_WORDS[self.loss]} of each row, weighed alike, of classes that were known "
+            "beforehand and are trained whether or not a row has them.",
             f"Rows: none is longer than {longest}, its constant column included; each was scaled, filled and "
             "clipped by itself, with constants known before the table was.",
             f"Weights: {weights}, with every coefficient that was trained, the intercept's among them, as that of the "
