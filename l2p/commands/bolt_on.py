@@ -95,8 +95,9 @@ def _weights(path: Path) -> Any:
     import numpy as np
 
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            return np.load(file, allow_pickle=False)
+    except Exception as error:  # of a broken file NumPy raises whatever its parser of headers, or zipfile, does
         raise InputError(f"{path} holds no array of weights ({_reason(error)}); write one with numpy.save.") from None
 
 

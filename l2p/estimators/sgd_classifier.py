@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import sklearn
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import SGDClassifier
@@ -30,7 +31,9 @@ def sgd_run(fitted: SGDClassifier, num_rows: int, norm_bound: float = 1.0) -> En
     """The declaration of a fit, for `l2p.bolt_on(fitted.coef_, ...)`; it counts steps as the classifier did.
 
     Not in the classifier, and so for whoever fitted it to vouch for: that `fit` got no `sample_weight` and no
-    `coef_init`, and that its settings are those of the fit.
+    `coef_init`, that its settings are those of the fit, and that its classes do not depend on rows. `fit` takes them
+    from the labels, so that a row that alone has its class decides how many there are, or whether there is a result:
+    append a row of zeros for each class, which has no gradient, and count it in `num_rows`.
 
     Args:
       fitted: by one `fit`, with loss "log_loss" and tol=None; rows have a constant column in place of fit_intercept.
@@ -64,6 +67,16 @@ def sgd_run(fitted: SGDClassifier, num_rows: int, norm_bound: float = 1.0) -> En
         raise InputError(
             "the classifier computed in single precision, whose rounding the sensitivity does not cover; fit it on an "
             "array of float64."
+        )
+    if fitted.n_iter_ != settings["max_iter"]:
+        raise InputError(
+            f"the last training took {fitted.n_iter_} passes where max_iter is {settings['max_iter']!r}, so settings "
+            "changed after it, or partial_fit followed it on rows of which the classifier says nothing; call fit once."
+        )
+    if np.any(fitted.intercept_):
+        raise InputError(
+            "the classifier has an intercept that is not zero although fit_intercept is False, so settings changed "
+            "after the fit, or it was given one; fit it once, as it is declared."
         )
     updates = int(fitted.t_) - 1
     rule = _rule(settings)
@@ -121,6 +134,15 @@ def _refusals(settings: dict[str, Any]) -> Iterator[tuple[bool, str]]:
         f"learning_rate {settings['learning_rate']!r} sets steps by what rows hold; choose 'constant', 'invscaling' or "
         "'optimal'",
     )
+    yield (
+        settings["learning_rate"] == "invscaling" and not settings["power_t"] >= 0,
+        f"power_t={settings['power_t']!r} makes steps grow; choose one that is not negative",
+    )
+    yield (
+        settings["learning_rate"] == "optimal" and not settings["alpha"] > 0,
+        f"alpha={settings['alpha']!r} has no steps of learning_rate 'optimal', which divide by it; these are not the "
+        "settings of a fit",
+    )
 
 
 def _rule(settings: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +166,7 @@ def _step(settings: dict[str, Any], step: int) -> float:
     if settings["learning_rate"] == "constant":
         return settings["eta0"]
     if settings["learning_rate"] == "invscaling":
-        return settings["eta0"] / max(step, 1) ** settings["power_t"]
+        return settings["eta0"] * float(step) ** -settings["power_t"]
     return 1 / (settings["alpha"] * (_first_place(settings["alpha"]) + step - 1))
 
 

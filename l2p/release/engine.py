@@ -12,6 +12,7 @@ import numpy as np
 from l2p.base.errors import InputError
 from l2p.checkpoints.named import NamedProtector, describe
 from l2p.models import Model, find_model
+from l2p.oracle import MAX_BOUND, MIN_BOUND
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.sensitivity.engine_run import EngineRun
@@ -23,8 +24,10 @@ from l2p.tables.reading import Format
 
 #: What such a run is called on cards and in ledgers.
 NAME = "bolt-on"
-# Rounding of the engine's own arithmetic, when lengths are compared.
-_ROUNDING = 1 + 1e-6
+# Rounding of the engine's own arithmetic and of the log's step sizes, when lengths are compared.
+_ROUNDING = 1 + 1e-5
+# For rounding over as many steps as there may be, which counts towards the bound.
+_ROOM = 2.0**-10
 
 
 class EngineWeights(PassRows):
@@ -131,9 +134,21 @@ def bolt_on(
 def plan(weights: Any, run: EngineRun, budget: Budget, accountant: str | None = None) -> NamedProtector:
     """What `bolt_on` would do, checked as it checks: the protector that it runs. Nothing is spent."""
     budget.check_rows(run.num_rows)
-    planned = of_declaration(run, budget, _model(_checked(weights, run), run), accountant)
+    values = _checked(weights, run)
+    _check_length(run, 1 if values.ndim == 1 else len(values))
+    planned = of_declaration(run, budget, _model(values, run), accountant)
     planned.filter(budget)
     return planned
+
+
+def _check_length(run: EngineRun, num_classes: int) -> None:
+    """Refuse a sensitivity that the oracle has no noise for, and would answer with zeros."""
+    length = run.slope * run.passes.sensitivity()
+    if length < MIN_BOUND or length * num_classes > MAX_BOUND * _ROOM:
+        raise InputError(
+            f"one row moves the weights by up to {length:.3g}, where noise in numbers of 32 bits vanishes or "
+            "overflows, so nothing could be released; scale rows so that norm_bound is about 1, and train again."
+        )
 
 
 def of_declaration(run: EngineRun, budget: Budget, model: Model, accountant: str | None) -> NamedProtector:
@@ -155,11 +170,19 @@ def _checked(weights: Any, run: EngineRun) -> np.ndarray:
     A true declaration is never refused here, whatever the rows hold, so a refusal tells nothing of them.
     """
     try:
-        values = np.asarray(weights, np.float64)
-    except (TypeError, ValueError):
+        given = np.asarray(weights)
+        if given.dtype.kind not in "iufO":
+            raise TypeError
+        values = np.asarray(given, np.float64)
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             "the weights hold something other than numbers, which takes no noise; pass an array."
         ) from None
+    if given.dtype.kind == "f" and given.dtype.itemsize < values.dtype.itemsize:
+        raise InputError(
+            f"the weights came as {given.dtype}, in which rounding alone may part the weights of two tables by more "
+            "than the steps do; train in 64 bits, and pass the numbers as they were trained."
+        )
     if values.ndim == 2 and len(values) == 1:
         values = values[0]
     if values.ndim not in (1, 2) or not values.size:

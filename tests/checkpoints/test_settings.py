@@ -70,6 +70,8 @@ REFUSED = {
     "below 1": ("bolt_on[batch_size=0]", "batch_size=0 is no setting"),
     "not finite": ("bolt_on[ridge=nan]", "settings that fit no run"),
     "no course": ("bolt_on[rule=strongly_convex]", "settings that fit no run"),
+    "long rows": ("bolt_on[norm_bound=1e200]", "settings that fit no run"),
+    "steps of no length": ("bolt_on[rule=inverse_power power=400]", "choose a smaller power"),
     "long steps": ("bolt_on[step_size=9]", "exceeds 2 / beta"),
     "the number of rows": ("bolt_on[num_rows=5]", "has no setting 'num_rows'"),
     "twice": ("bolt_on[ridge=1 ridge=2]", "given twice"),

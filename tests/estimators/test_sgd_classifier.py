@@ -117,6 +117,7 @@ REFUSED = {
         {"learning_rate": "optimal", "alpha": 1e-4, "penalty": "l2"},
         "step size of 10 exceeds 2 / beta",
     ),
+    "steps of no length": ({"learning_rate": "invscaling", "power_t": 300.0}, "choose a smaller power"),
     "long steps": ({"learning_rate": "constant", "eta0": 8.1}, "exceeds 2 / beta"),
     "decay beyond zero": (
         {"learning_rate": "constant", "eta0": 1.2, "alpha": 0.9, "penalty": "l2"},
@@ -151,6 +152,37 @@ def test_what_is_not_such_a_fit_is_refused():
         sgd_run(fit(FITS["constant"], x, y), M + 1)
     with pytest.raises(InputError, match="counted 24 steps"):
         sgd_run(fit(FITS["constant"], x, y).partial_fit(x, y), M)
+
+
+def test_settings_that_changed_after_the_fit_are_refused_where_it_shows():
+    x, y = tables()[1]
+    twice = fit({"learning_rate": "constant", "eta0": 0.1}, x, y)
+    # As if half as many rows had been passed over twice as often: the same number of steps.
+    with pytest.raises(InputError, match="took 2 passes where max_iter is 4"):
+        sgd_run(twice.set_params(max_iter=4), M // 2)
+    with pytest.raises(InputError, match="took 1 passes where max_iter is 3"):
+        sgd_run(fit({"eta0": 0.1}, x, y).partial_fit(x, y).set_params(max_iter=3), M)
+    with pytest.raises(InputError, match="has an intercept that is not zero"):
+        sgd_run(fit({"fit_intercept": True, "eta0": 0.1}, x, y).set_params(fit_intercept=False), M)
+    with pytest.raises(InputError, match="makes steps grow"):
+        sgd_run(fit({"learning_rate": "invscaling"}, x, y).set_params(power_t=-0.1), M)
+    with pytest.raises(InputError, match="divide by it"):
+        sgd_run(fit({"alpha": 0.01}, x, y).set_params(alpha=0.0), M)
+
+
+def test_a_row_of_zeros_of_each_class_keeps_the_classes_whatever_rows_hold():
+    """And moves nothing but the number of rows: under a constant step the last weights are those without them."""
+    x, _ = tables()[1]
+    settings = FITS["constant"] | {"shuffle": False}
+    padded = np.vstack([x, np.zeros((3, D))])
+    for labels in (np.arange(M) % 3, np.arange(M) % 2):  # the second lacks a class
+        fitted = fit(settings, padded, np.append(labels, [0, 1, 2]))
+        assert fitted.coef_.shape == (3, D)
+        assert sgd_run(fitted, M + 3).updates == M + 3
+    np.testing.assert_array_equal(
+        fit(settings, padded, np.append(np.arange(M) % 3, [0, 1, 2])).coef_, fit(settings, x, np.arange(M) % 3).coef_
+    )
+    assert any("trained whether or not a row has them" in sentence for sentence in sgd_run(fitted, M + 3).vouched)
 
 
 def test_the_numbers_of_a_loss_are_those_of_its_model():

@@ -85,6 +85,13 @@ def test_a_saved_result_holds_its_weights_and_says_who_predicts(tmp_path):
         l2p.load_model(tmp_path / "run")
 
 
+def test_sentences_vouch_for_every_digit_that_is_declared():
+    digits = {"norm_bound": 1.0000001, "ridge": 0.0100000001, "radius": 1e3 + 1e-9}
+    sentences = " ".join(dataclasses.replace(RUN, **digits).vouched)
+    assert all(repr(number) in sentences for number in digits.values())
+    assert "0.5 in every step" in sentences
+
+
 # -------------------------------------------------------------------------------------------------------- bad input
 def declared(**fields):
     return {"fields": fields}
@@ -110,6 +117,15 @@ REFUSED = {
     "a ridge below 0": (declared(ridge=-1.0), "ridge, step size, shift and power"),
     "more iterates than steps": (declared(averaged=201), "no more iterates than there were steps"),
     "rows of any length": (declared(norm_bound=float("inf")), "norm_bound is inf"),
+    "a huge step": (declared(step_size=10**400), "step_size is a huge number"),
+    "a huge table": (declared(num_rows=10**400), "num_rows is a huge number"),
+    "rows whose square is no number": (declared(norm_bound=1e200), "rows are no longer than"),
+    "steps of no length": (declared(rule="decreasing", power=400.0), "choose a smaller power"),
+    "steps that end at no length": (declared(rule="inverse_power", power=400.0), "choose a smaller power"),
+    "a sensitivity that vanishes": (
+        {"fields": {"norm_bound": 1e-20}, "weights": [0.0, 0.0, 0.0]},
+        "noise in numbers of 32 bits vanishes",
+    ),
     "half a pass": (declared(num_passes=2.5), "num_passes is 2.5"),
     "a nameless engine": (declared(engine=" "), "must know what trained"),
     "weights outside of their ball": (declared(radius=0.1), "outside of the ball that is declared"),
@@ -118,6 +134,10 @@ REFUSED = {
     "weights of another shape": (given(np.zeros((2, 2, 2))), "have shape"),
     "no weights": (given([]), "have shape"),
     "words": (given(["a"]), "other than numbers"),
+    "numbers as words": (given(["0.3", "0.1"]), "other than numbers"),
+    "complex numbers": (given(np.array([0.3 + 1j])), "other than numbers"),
+    "a number that no array holds": (given([10**400]), "other than numbers"),
+    "single precision": (given(np.array(WEIGHTS, np.float32)), "train in 64 bits"),
     "ragged weights": (given([[0.1], [0.1, 0.2]]), "other than numbers"),
     "another adjacency": ({"budget": Budget(1.0, 0.0, "add_remove")}, "under add_remove"),
     "noise that is not pure": ({"accountant": "gdp"}, "certifies no epsilon there"),
@@ -152,13 +172,20 @@ def test_other_methods_do_not_run_on_such_weights():
 
 def test_edited_declarations_are_found_out(tmp_path, capsys):
     card = bolt_on(WEIGHTS, RUN, PURE).card
-    longer = RUN.to_json() | {"num_passes": 4, "updates": 400}
-    code, report = verified(dataclasses.replace(card, engine=longer), tmp_path, capsys)
-    assert code == 1
-    assert any("bounds a row's contribution" in problem for problem in report["problems"])
+    a_little_longer = {"step_size": 0.504, "first_step": 0.504, "last_step": 0.504}
+    for changed in ({"num_passes": 4, "updates": 400}, a_little_longer):
+        code, report = verified(dataclasses.replace(card, engine=RUN.to_json() | changed), tmp_path, capsys)
+        assert code == 1
+        assert any("bounds a row's contribution" in problem for problem in report["problems"])
     code, report = verified(dataclasses.replace(card, engine=None), tmp_path, capsys)
     assert code == 1
-    for engine in (RUN.to_json() | {"num_rows": 100, "updates": 20}, RUN.to_json() | {"updates": 1}, {"engine": "x"}):
+    for engine in (
+        RUN.to_json() | {"num_rows": 100, "updates": 20},
+        RUN.to_json() | {"updates": 1},
+        RUN.to_json() | {"num_rows": 10**400},
+        RUN.to_json() | {"loss": "svm", "step_size": 0.4, "first_step": 0.4, "last_step": 0.4},
+        {"engine": "x"},
+    ):
         (tmp_path / "card.json").write_text(dataclasses.replace(card, engine=engine).to_json())
         assert main(["account", "--card", str(tmp_path / "card.json")]) == 2
         assert "in field 'engine" in capsys.readouterr().err
@@ -196,7 +223,12 @@ BAD_FILES = {
     "a sum": ({"fields": FIELDS | {"gradient": "sum"}}, "declare gradient mean"),
     "an object of weights": ({"weights": {"a": 1}}, "other than numbers"),
     "no such file": ({"declaration": "nowhere.json"}, "cannot be read as JSON"),
-    "no array": ({"weights_file": "fit.npy"}, "holds no array of weights"),
+    "no array": ({"weights_file": b"numbers"}, "holds no array of weights"),
+    "half an archive": ({"weights_file": b"PK\x03\x04"}, "holds no array of weights"),
+    "half a header": (
+        {"weights_file": b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', ".ljust(117) + b"\n"},
+        "holds no array of weights",
+    ),
 }
 
 
@@ -206,8 +238,8 @@ def test_the_command_refuses_in_a_sentence_and_leaves_nothing(tmp_path, capsys, 
     changed = dict(changed)
     options = {name: changed[name] for name in ("declaration",) if name in changed}
     if "weights_file" in changed:
-        options["weights"] = tmp_path / changed["weights_file"]
-        options["weights"].write_bytes(b"numbers")
+        options["weights"] = tmp_path / "fit.npy"
+        options["weights"].write_bytes(changed["weights_file"])
     words = words_for(tmp_path, changed.get("weights", WEIGHTS), changed.get("fields", FIELDS), **options)
     assert main(words) == 2
     assert message in capsys.readouterr().err

@@ -30,7 +30,7 @@ from l2p.tables.schema import Encoding, Schema
 
 #: The aggregate and what surrounds it.
 SGD = Path(__file__).with_name("sgd.sql")
-#: Of a ridge, a radius, a step size or the bound of rows' lengths, where it is above 0.
+#: Of a ridge, a radius, the last step or the bound of rows' lengths, where it is above 0.
 _LEAST = 1e-20
 _SELECT_ROWS = "SELECT line, x, y FROM pg_temp.l2p_lines"
 _PASS = "SELECT pg_temp.l2p_pass($1, $2, $3, $4, $5, $6, $7, $8, $9)"
@@ -66,17 +66,18 @@ class TableRows(PassRows):
                 "bolt_on or bolt_on_sc without averages, snapshots, fewer features or repeated rows, or train "
                 "outside of the database (private_train)."
             )
-        sizes = protector.ridge, protector.radius or 0.0, protector.step_size, protector.norm_bound
+        if protector.num_rows != self.num_rows:
+            raise InputError(
+                "the protector was planned for another number of rows than the table has; name a method, such as "
+                "bolt_on, which is planned for this one."
+            )
+        last_step = float(protector.plan(protector.loss(model)).step_sizes.min())
+        sizes = protector.ridge, protector.radius or 0.0, last_step, protector.norm_bound
         if any(0 < size < _LEAST for size in sizes):
             raise InputError(
                 f"a ridge, a radius, a step size or a bound of rows' lengths is below {_LEAST:g}, and PostgreSQL "
                 "refuses products that come too close to 0, so that a failure would tell of rows; choose a larger one, "
                 "or none."
-            )
-        if protector.num_rows != self.num_rows:
-            raise InputError(
-                "the protector was planned for another number of rows than the table has; name a method, such as "
-                "bolt_on, which is planned for this one."
             )
 
     def passes(self, query: PassDescent, order: jax.Array | None) -> np.ndarray:

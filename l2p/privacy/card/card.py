@@ -224,6 +224,8 @@ def _contradictions(card: Card) -> Iterator[tuple[str, str]]:
     else:
         if run is not None and run.num_rows != card.num_rows:
             yield "engine", f"{run.num_rows} rows were passed over, but N is {card.num_rows}"
+        if run is not None and card.model.partition(":")[0] not in (run.loss, "softmax"):
+            yield "engine", f"the loss passed over is {run.loss}, but the noise is for model {card.model}"
     if (card.envelope is None) is (card.accountant in of_fixed_noise()):
         belongs = "lacks the envelope that it certifies" if card.envelope is None else "certifies no envelope"
         yield "envelope", f"accountant {card.accountant} {belongs}"

@@ -7,6 +7,7 @@ the engine's log counts is compared with what the declaration comes to, since a 
 import dataclasses
 import functools
 import math
+import numbers
 import types
 import typing
 from typing import Any
@@ -25,6 +26,10 @@ ORDERS = {
     "fresh": "in an order drawn anew for every pass",
     "same": "in one order, the same in every pass",
 }
+#: The largest whole number that a declaration may hold: floating-point numbers have all up to it.
+_MOST = 2**53
+#: The longest row that may be declared: its square is still a number.
+_LONGEST = 2.0**500
 #: Relative difference that rounding may make between a step size of the log and that of the declaration.
 _DIGITS = 1e-6
 
@@ -114,7 +119,7 @@ class EngineRun:
                 "further than is proved; train on a number of rows that the batch size divides."
             )
         if (
-            not 0 < self.norm_bound < math.inf
+            not 0 < self.norm_bound <= _LONGEST
             or not 0 <= self.averaged <= self.num_rows * self.num_passes // self.batch_size
         ):
             raise InputError(
@@ -183,7 +188,9 @@ class EngineRun:
     @property
     def vouched(self) -> list[str]:
         """What whoever trained the weights vouches for, in sentences that an auditor can check one by one."""
-        ball = "" if self.radius is None else f", then brought the weights back into the ball of radius {self.radius:g}"
+        radius = "" if self.radius is None else _exact(self.radius)
+        ball = radius and f", then brought the weights back into the ball of radius {radius}"
+        first, last, longest = map(_exact, (self.first_step, self.last_step, self.norm_bound))
         weights = f"the mean of the last {self.averaged} iterates" if self.averaged else "the last iterate"
         return [
             f"Passes: {self.engine} read all {self.num_rows} rows, each once in a pass, {ORDERS[self.order]}, and "
@@ -191,11 +198,11 @@ class EngineRun:
             f"Length: it took {self.num_passes} passes, {self.updates} steps, a number fixed beforehand: no tolerance, "
             "no early stopping, no choice among several trainings by a score on these rows.",
             f"Step: each subtracted its step size times (the mean of the gradients of {self.batch_size} "
-            f"row{'s' * (self.batch_size > 1)} + {self.ridge:g} times the weights){ball}; weights began at zero.",
-            f"Step sizes: {self._rule_in_words()}, from {self.first_step:g} to {self.last_step:g}, whatever the loss "
-            "did.",
-            f"Loss: {_IN_WORDS[self.loss]} of each row, weighed alike, of classes that were known beforehand.",
-            f"Rows: none is longer than {self.norm_bound:g}, its constant column included; each was scaled, filled and "
+            f"row{'s' * (self.batch_size > 1)} + {_exact(self.ridge)} times the weights){ball}; weights began at zero.",
+            f"Step sizes: {self._rule_in_words()}, from {first} to {last}, whatever the loss did.",
+            f"Loss: {_IN_WORDS[self.loss]} of each row, weighed alike, of classes that were known "
+            "beforehand and are trained whether or not a row has them.",
+            f"Rows: none is longer than {longest}, its constant column included; each was scaled, filled and "
             "clipped by itself, with constants known before the table was.",
             f"Weights: {weights}, with every coefficient that was trained, the intercept's among them, as that of the "
             "constant column; in arithmetic of 64 bits.",
@@ -204,14 +211,19 @@ class EngineRun:
         ]
 
     def _rule_in_words(self) -> str:
-        beta = f"beta = {self.passes.beta:g}"
+        beta = f"beta = {_exact(self.passes.beta)}"
         return {
-            "constant": f"{self.step_size:g} in every step",
-            "inverse_power": f"{self.step_size:g} / (t + {self.shift:g})^{self.power:g} in step t",
-            "decreasing": f"2 / ({beta} times (t + m^{self.power:g})) in step t",
-            "square_root": f"2 / ({beta} times (sqrt t + m^{self.power:g})) in step t",
-            "strongly_convex": f"min(1 / beta, 1 / ({self.ridge:g} t)) in step t, {beta}",
+            "constant": f"{_exact(self.step_size)} in every step",
+            "inverse_power": f"{_exact(self.step_size)} / (t + {_exact(self.shift)})^{_exact(self.power)} in step t",
+            "decreasing": f"2 / ({beta} times (t + m^{_exact(self.power)})) in step t",
+            "square_root": f"2 / ({beta} times (sqrt t + m^{_exact(self.power)})) in step t",
+            "strongly_convex": f"min(1 / beta, 1 / ({_exact(self.ridge)} t)) in step t, {beta}",
         }[self.rule]
+
+
+def _exact(number: float) -> str:
+    """All digits of a number that a sentence vouches for: a rounded one may be true where the declaration is not."""
+    return repr(number).removesuffix(".0")
 
 
 def _value(name: str, value: Any, kind: Any) -> Any:
@@ -219,14 +231,16 @@ def _value(name: str, value: Any, kind: Any) -> Any:
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if value is None and types.NoneType in kinds:
         return None
-    if not isinstance(value, bool):
-        if int in kinds and isinstance(value, int):
-            return value
-        if float in kinds and isinstance(value, (int, float)) and math.isfinite(value):
+    is_huge = isinstance(value, int) and abs(value) > _MOST
+    if not isinstance(value, bool) and not is_huge:
+        if int in kinds and isinstance(value, numbers.Integral):
+            return int(value)
+        if float in kinds and isinstance(value, numbers.Real) and math.isfinite(value):
             return float(value)
         if str in kinds and isinstance(value, str):
             return value
     wanted = {int: "a whole number", float: "a finite number", str: "a text"}[kinds[0]]
+    shown = "a huge number" if is_huge else repr(value)  # Python refuses to print more than 4,300 digits
     raise InputError(
-        f"{name} is {value!r}, of which no sensitivity follows; declare {wanted}, as the engine had it when it trained."
+        f"{name} is {shown}, of which no sensitivity follows; declare {wanted}, as the engine had it when it trained."
     )

@@ -108,8 +108,21 @@ class Passes:
 
     @functools.cached_property
     def step_sizes(self) -> np.ndarray:
-        """eta_t f64[T]."""
-        t = np.arange(1, self.num_steps + 1, dtype=np.float64)
+        """eta_t f64[T].
+
+        Raises:
+          InputError: a step has no length that a floating-point number can hold.
+        """
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            sizes = self._sizes(np.arange(1, self.num_steps + 1, dtype=np.float64))
+        if not (np.isfinite(sizes).all() and (sizes > 0).all()):
+            raise InputError(
+                f"with rule {self.rule}, power {self.power:g} and shift {self.shift:g}, step sizes leave what numbers "
+                "of 64 bits can hold, and nothing would be computed of them; choose a smaller power."
+            )
+        return sizes
+
+    def _sizes(self, t: np.ndarray) -> np.ndarray:
         usual = min(1 / math.sqrt(self.num_rows), 1 / self.beta)
         if self.rule == "constant":
             return np.full(t.shape, self.step_size or usual)
@@ -117,7 +130,7 @@ class Passes:
             return (self.step_size or usual) / (t + self.shift) ** self.power
         if self.rule == "strongly_convex":
             return np.minimum(1 / self.beta, 1 / (self.ridge * t))
-        shift = float(self.num_rows) ** self.power
+        shift = np.float64(self.num_rows) ** self.power
         return 2 / (self.beta * ((t if self.rule == "decreasing" else np.sqrt(t)) + shift)) * (1 - 1e-12)
 
     @functools.cached_property

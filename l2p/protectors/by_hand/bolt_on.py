@@ -83,7 +83,7 @@ class PassProtector(Protector):
             return f"shrinks rows to {self.norm_bound!r}, which is no length"
         try:
             self.plan(Logistic())
-        except (InputError, TypeError) as error:
+        except (InputError, TypeError, OverflowError) as error:
             return f"has settings that fit no run: {str(error).rstrip('.')}"
         return None
 
