@@ -212,9 +212,8 @@ def control_retreat(key: jax.Array) -> Stepwise:
     rates, basis = plain.purchase(BaseRate), plain.purchase(Eigenbasis)
     assert rates is not None
     assert basis is not None
-    plain = plain.with_purchases(
-        rates.replace(log_spread=_curve(spread, spread)), basis.replace(logit_share=_curve(-4.0, -2.0))
-    )
+    share = _curve(-2.0, -2.0).at[:3, 0].set(jnp.array([-8.0, -8.0, -4.5]))  # nearly what `control_filter` spends
+    plain = plain.with_purchases(rates.replace(log_spread=_curve(spread, spread)), basis.replace(logit_share=share))
     return plain.replace(projector=plain.projector.replace(retreat=retreat))
 
 
