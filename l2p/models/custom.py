@@ -168,6 +168,8 @@ class CustomLoss(Model):
         leaves, num_rows = self.parameters.trained.tree_of(params), rows.y.shape[0]
         gradient = self._row_gradient(exact=False)
         parts_of = functools.partial(gradient.parts, leaves)
+        if not num_rows:
+            return jnp.zeros_like(params)
         most = min(num_rows, OF_MATRICES if gradient.forms_matrices else MICROBATCH)
         size = rows_at_a_time(parts_of, jax.ShapeDtypeStruct((self.rows.size,), jnp.float32), most)
 
