@@ -65,6 +65,14 @@ def test_without_noise_dp_ls_is_least_squares_on_numbers_signs_and_one_hot_class
     assert np.mean((LINES @ params).argmax(1) == np.asarray(CLASSES.y)) > 0.7
 
 
+def test_the_two_moments_of_dp_ls_are_bought_for_their_shares():
+    protector = HAND_DESIGNED["dp_ls"](BUDGET).replace(logit_share=jnp.array([special.logit(0.2)], jnp.float32))
+    result = l2p.private_train(NUMBERS, protector, BUDGET, model="square", key=jax.random.key(0))
+    mean, second, cross = (1 / event.noise_multiplier**2 for event in result.card.answered())
+    assert second / cross == pytest.approx(0.2 / 0.8, rel=1e-3)
+    assert mean / (mean + second + cross) == pytest.approx(0.05, rel=0.1)
+
+
 @pytest.mark.slow
 def test_without_noise_boosted_adassp_is_least_squares_whatever_a_round_adds():
     numbers = np.linalg.lstsq(LINES, np.asarray(NUMBERS.y, float), rcond=None)[0]

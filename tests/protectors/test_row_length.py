@@ -1,6 +1,7 @@
 """Rows at a private length: the same run for any spread of the features, and no harm where noise dominates."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,10 @@ from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.cap.spending import Spending
+from l2p.privacy.events import Adjacency
 from l2p.protectors import RowLength
 from l2p.protectors.learned.tunable import tunable
+from l2p.protectors.stepwise import row_length
 from l2p.task.feature_map import FeatureMap
 from l2p.task.noise import KeyNoise
 from l2p.task.rows import Rows
@@ -52,6 +55,16 @@ def test_drowned_in_noise_it_changes_little_and_refused_nothing():
     assert (factors >= 1.0).all()
     before, after, _ = stretched(0.03, 5.0, spent=1.0)
     assert float(after.scale) == float(before.scale)
+
+
+def test_a_length_is_trusted_by_its_signal_over_twice_the_noise(monkeypatch):
+    before = FeatureMap(jnp.zeros(D), jnp.float32(1.0))
+    setup = Setup.create(MODELS["logistic"], Adjacency.ZERO_OUT, Filter("gdp", Budget(1.0, 1e-6)).price_list(), N)
+    noise_std, length = 0.5 * TARGET, 0.8
+    monkeypatch.setattr(row_length, "noise_for_share", lambda oracle, share: jnp.float32(0.5 * N))
+    oracle = types.SimpleNamespace(setup=setup, ask=lambda query: jnp.array([length * N]))
+    trust = length**2 / (length**2 + 2 * noise_std**2)
+    assert float(CONSTANT(before, oracle).scale) == pytest.approx((TARGET / length) ** trust, rel=1e-5)
 
 
 def test_its_target_is_not_tuned():
