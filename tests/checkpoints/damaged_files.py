@@ -30,9 +30,8 @@ def methods():
     first = {
         type(protector): name for name, protector in reversed(by_name.items()) if type(protector) in CLASSES.values()
     }
-    return {
-        name: by_name[name] for name in (*first.values(), "noisygd", "adamix_projected", "ngd", "pda_dpmd", "outpert")
-    }
+    of_parts = "noisygd", "adamix_projected", "ngd", "pda_dpmd", "outpert", "dp_adambc", "disk", "noisygd_pulled"
+    return {name: by_name[name] for name in (*first.values(), *of_parts)}
 
 
 @functools.cache
