@@ -46,6 +46,7 @@ def trained(transformation, num_steps, params=START, loss=logistic, data=DATA, m
     return params, state
 
 
+@pytest.mark.slow(but=["auto_clip"])
 @pytest.mark.parametrize("method", ["noisygd", "auto_clip"])
 def test_a_loop_takes_the_steps_that_private_train_takes(method):
     params, _ = trained(planned(method, GENEROUS, num_steps=5, key=KEY), 5)
@@ -101,7 +102,7 @@ def test_noise_is_reproduced_by_a_key_and_by_nothing_else():
     assert len({run.tobytes() for run in runs}) == 3
 
 
-@pytest.mark.slow(but=["nnx"])
+@pytest.mark.slow
 @pytest.mark.parametrize("library", NETWORKS)
 def test_networks_of_any_library_are_trained(library):
     params, apply = NETWORKS[library]()
@@ -116,6 +117,7 @@ def test_networks_of_any_library_are_trained(library):
     assert (card.model, card.steps, card.num_features) == (f"custom:{size}", 2, 4)
 
 
+@pytest.mark.slow
 def test_the_card_is_verified_priced_again_and_says_what_the_loop_vouches_for(tmp_path):
     ours = planned("dpsgd")
     trained(ours, 200)
