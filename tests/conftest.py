@@ -60,7 +60,7 @@ EVERY_CASE = os.environ.get("L2P_CASES") == "all"
 
 #: Linux limits a process to 65,530 memory maps; every compiled function takes some, and the compiler crashes at the
 #: limit. Counting them takes milliseconds, so it is done once in so many tests.
-MAX_MAPS = 40_000
+MAX_MAPS = 20_000
 TESTS_PER_COUNT = 20
 _tests_run = itertools.count(1)
 
