@@ -38,11 +38,11 @@ def evaluate(program: ClosedJaxpr, inputs: Sequence[Any], apply: Apply) -> list[
 def applied(operation: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
     """Outputs of an operation as it is."""
     pairs = zip(operation.invars, inputs, strict=True)
-    given = {atom: value for atom, value in pairs if not isinstance(atom, Literal)}
+    variables = {atom: value for atom, value in pairs if not isinstance(atom, Literal)}
     alone = _nothing().replace(
-        invars=list(given), outvars=operation.outvars, eqns=[operation], effects=operation.effects
+        invars=list(variables), outvars=operation.outvars, eqns=[operation], effects=operation.effects
     )
-    return jaxpr_as_fun(ClosedJaxpr(alone, ()))(*given.values())
+    return jaxpr_as_fun(ClosedJaxpr(alone, ()))(*variables.values())
 
 
 @functools.cache

@@ -6,8 +6,8 @@ from l2p.models import NAMES, Model, plain_name
 UNIVERSAL = "universal"
 #: Nothing learned ships for these.
 _OTHERS = {"quadratic": "noisygd"}
-#: Trains models that users bring along, of which nothing was learned. Its steps are as long whatever the noise, where
-#: those of `noisygd` on two hidden layers end far above their start (`benchmarks/network_methods.py`).
+#: Trains models that users bring along, of which nothing was learned. Its steps do not grow with the noise; those of
+#: `noisygd` do, and end far above the start on two hidden layers (`benchmarks/network_methods.py`).
 OF_USERS = "dp_adam"
 
 

@@ -183,14 +183,14 @@ def _product(
         return None
     weights, activations = (_shape(operation.invars[side]) for side in (1 - beside, beside))
     summed, summed_beside = contracted[1 - beside], contracted[beside]
-    kept = [axis for axis in range(weights.ndim) if axis not in summed]
-    kept_beside = [axis for axis in range(activations.ndim) if axis not in summed_beside]
-    order = [*summed, *kept]
-    inputs, outputs = (math.prod(weights.shape[axis] for axis in axes) for axes in (summed, kept))
-    places = math.prod(activations.shape[axis] for axis in kept_beside)
+    free = [axis for axis in range(weights.ndim) if axis not in summed]
+    free_beside = [axis for axis in range(activations.ndim) if axis not in summed_beside]
+    order = [*summed, *free]
+    inputs, outputs = (math.prod(weights.shape[axis] for axis in axes) for axes in (summed, free))
+    places = math.prod(activations.shape[axis] for axis in free_beside)
 
     def part(met: jax.Array, derivative: jax.Array) -> Part:
-        fixed = met.transpose((*kept_beside, *summed_beside)).reshape(places, inputs).astype(jnp.float32)
+        fixed = met.transpose((*free_beside, *summed_beside)).reshape(places, inputs).astype(jnp.float32)
         in_places = derivative.reshape(places, outputs) if beside == 0 else derivative.reshape(outputs, places).T
         return Part(fixed, in_places)
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from l2p.base import struct
 from l2p.base.errors import InputError
-from l2p.base.layout import MOST_WHOLE, Layout
+from l2p.base.layout import Layout
 from l2p.models.custom import CustomLoss, Parameters
 from l2p.oracle.pricing import MAX_BOUND, MIN_BOUND
 from l2p.queries import ClippedGradient, NormalizedGradient
 from l2p.release.custom import as_traced, split
 from l2p.release.drawing import drawing
-from l2p.release.row_layout import row_layout
+from l2p.release.row_layout import is_exact, row_layout
 from l2p.release.traced_loss import constants, refuse_data, refuse_outside
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows, null_invalid
@@ -209,10 +209,4 @@ def _counted(batch: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
                 "not say which of them count; give one entry for each row."
             )
         counted &= jnp.asarray(mask) > 0  # never a weight, by which a row would count more than once
-    for leaf in leaves:
-        if jnp.issubdtype(leaf.dtype, jnp.integer) and leaf.dtype.itemsize > 2:
-            is_exact = leaf <= MOST_WHOLE
-            if jnp.issubdtype(leaf.dtype, jnp.signedinteger):
-                is_exact &= leaf >= -MOST_WHOLE
-            counted &= is_exact.all(axis=tuple(range(1, leaf.ndim)))
-    return jnp.zeros(num_lines), counted.astype(jnp.float32)
+    return jnp.zeros(num_lines), (counted & is_exact(leaves)).astype(jnp.float32)

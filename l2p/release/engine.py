@@ -170,17 +170,17 @@ def _checked(weights: Any, run: EngineRun) -> np.ndarray:
     A true declaration is never refused here, whatever the rows hold, so a refusal tells nothing of them.
     """
     try:
-        given = np.asarray(weights)
-        if given.dtype.kind not in "iufO":
+        array = np.asarray(weights)
+        if array.dtype.kind not in "iufO":
             raise TypeError
-        values = np.asarray(given, np.float64)
+        values = np.asarray(array, np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InputError(
             "the weights hold something other than numbers, which takes no noise; pass an array."
         ) from None
-    if given.dtype.kind == "f" and given.dtype.itemsize < values.dtype.itemsize:
+    if array.dtype.kind == "f" and array.dtype.itemsize < values.dtype.itemsize:
         raise InputError(
-            f"the weights came as {given.dtype}, in which rounding alone may part the weights of two tables by more "
+            f"the weights came as {array.dtype}, in which rounding alone may part the weights of two tables by more "
             "than the steps do; train in 64 bits, and pass the numbers as they were trained."
         )
     if values.ndim == 2 and len(values) == 1:

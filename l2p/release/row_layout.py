@@ -1,5 +1,6 @@
 """How a row of a user's own data, a pytree of arrays, lies in a line of numbers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -43,20 +44,23 @@ def row_layout(data: Any) -> Layout:
     return Layout.of(data, stacked=1)
 
 
-def counted(data: Any) -> np.ndarray:
-    """The mask f32[n]: 0 for rows with a whole number that float32, in which rows are kept, would round."""
-    leaves = list(map(np.asarray, jax.tree.leaves(data)))
+def is_exact(leaves: Sequence[Any]) -> Any:
+    """bool[n], false for rows with a whole number that float32, in which rows are kept, would round; of arrays on the
+    host, or of such that may be traced."""
     exact = np.ones(len(leaves[0]), bool)
     for leaf in leaves:
         if leaf.dtype.kind in "iu" and leaf.dtype.itemsize > 2:
-            exact &= ((leaf >= -MOST_WHOLE) & (leaf <= MOST_WHOLE)).all(axis=tuple(range(1, leaf.ndim)))
-    return exact.astype(np.float32)
+            fits = leaf <= MOST_WHOLE
+            if leaf.dtype.kind == "i":  # JAX compares no unsigned number with one below 0
+                fits = fits & (leaf >= -MOST_WHOLE)
+            exact = exact & fits.all(axis=tuple(range(1, leaf.ndim)))
+    return exact
 
 
 def laid_out(data: Any, layout: Layout) -> Rows:
     """Rows on the host, one in a line, with a mask that leaves out what float32 would round."""
-    x = layout.flat(data)
-    return Rows(x, np.zeros(len(x), np.float32), counted(data))  # pyrefly: ignore[bad-argument-type]
+    x, counted = layout.flat(data), is_exact(list(map(np.asarray, jax.tree.leaves(data))))
+    return Rows(x, np.zeros(len(x), np.float32), counted.astype(np.float32))  # pyrefly: ignore[bad-argument-type]
 
 
 def is_array(leaf: Any) -> bool:

@@ -72,3 +72,20 @@ def cross_entropy(apply):
 
 
 NETWORKS = {"linen": linen, "nnx": from_nnx, "equinox": equinox}
+
+
+# Losses that no row can be trained by alone, because they read a batch.
+
+
+class Normed(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2)(nn.BatchNorm(use_running_average=False)(x))
+
+
+def of_norm(params, row):
+    return Normed().apply(params, row["x"][None]).sum()
+
+
+def of_batch(params, row):
+    return jnp.mean((row["x"] @ params[0][:, None] - row["y"][:, None]) ** 2)

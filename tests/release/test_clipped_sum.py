@@ -174,8 +174,8 @@ def test_memory_does_not_grow_with_the_batch():
 
 def dropped(params, row, key):
     weights, bias = params
-    kept = jax.random.bernoulli(key, 0.5, row["x"].shape)
-    return logistic((weights * kept, bias), row)
+    mask = jax.random.bernoulli(key, 0.5, row["x"].shape)
+    return logistic((weights * mask, bias), row)
 
 
 def test_a_loss_that_draws_gets_a_key_of_its_row_and_of_params_alone():

@@ -3,7 +3,6 @@
 import re
 
 import equinox as eqx
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,25 +19,11 @@ from l2p.privacy.ledger.reservation import limit_of
 from l2p.queries import FeatureSum
 from l2p.release import custom, private_run, row_layout
 from l2p.run.protector import Protector
-from tests.release.losses import DATA, NUM_FEATURES, NUM_ROWS, START, equinox, logistic
+from tests.release.losses import DATA, NUM_FEATURES, NUM_ROWS, START, Normed, equinox, logistic, of_batch, of_norm
 from tests.release.tables import table
 
 BUDGET = l2p.Budget(1.0, 1e-5)
 REPLACED = l2p.Budget(1.0, 1e-5, l2p.Adjacency.REPLACE_ONE)
-
-
-class Normed(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(2)(nn.BatchNorm(use_running_average=False)(x))
-
-
-def of_norm(params, row):
-    return Normed().apply(params, row["x"][None]).sum()
-
-
-def of_batch(params, row):
-    return jnp.mean((row["x"] @ params[0][:, None] - row["y"][:, None]) ** 2)
 
 
 def of_axis(params, row):
@@ -145,7 +130,7 @@ def refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("case", BY_SHAPE)
 def test_what_shapes_tell_is_refused_before_a_value_is_read(case, refused, monkeypatch):
-    monkeypatch.setattr(row_layout, "counted", lambda _: pytest.fail("a value was read"))
+    monkeypatch.setattr(row_layout, "is_exact", lambda _: pytest.fail("a value was read"))
     arguments, says = BY_SHAPE[case]
     sentence = refused(**arguments)
     assert re.search(says, sentence), sentence

@@ -3,7 +3,6 @@
 import re
 
 import equinox as eqx
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +17,7 @@ from l2p.privacy.ledger.reservation import limit_of
 from l2p.protectors.stepwise.stepwise import Stepwise
 from l2p.release.clipped_sum import Clipping
 from l2p.release.loop_noise import HostSide
-from tests.release.losses import DATA, NUM_ROWS, START, logistic
+from tests.release.losses import DATA, NUM_ROWS, START, Normed, logistic, of_batch, of_norm
 
 BUDGET = l2p.Budget(1.0, 1e-5)
 ADAM = {"method": optax.adam(0.1), "num_steps": 5, "sampling_rate": 0.1, "clip_norm": 1.0}
@@ -95,20 +94,6 @@ def test_a_plan_that_does_not_fit_is_refused_and_nothing_reserved(case, tmp_path
     assert sentence.endswith(".")
     assert ";" in sentence
     assert not ledger.entries()
-
-
-class Normed(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(2)(nn.BatchNorm(use_running_average=False)(x))
-
-
-def of_norm(params, row):
-    return Normed().apply(params, row["x"][None]).sum()
-
-
-def of_batch(params, row):
-    return jnp.mean((row["x"] @ params[0][:, None] - row["y"][:, None]) ** 2)
 
 
 def printing(params, row):
