@@ -70,8 +70,8 @@ def sgd_run(fitted: SGDClassifier, num_rows: int, norm_bound: float = 1.0) -> En
         )
     if fitted.n_iter_ != settings["max_iter"]:
         raise InputError(
-            f"the last training took {fitted.n_iter_} passes where max_iter is {settings['max_iter']!r}, so settings "
-            "changed after it, or partial_fit followed it on rows of which the classifier says nothing; call fit once."
+            "the last training took another number of passes than max_iter, so settings changed after it, or "
+            "partial_fit followed it on rows of which the classifier says nothing; call fit once."
         )
     if np.any(fitted.intercept_):
         raise InputError(

@@ -158,9 +158,9 @@ def test_settings_that_changed_after_the_fit_are_refused_where_it_shows():
     x, y = tables()[1]
     twice = fit({"learning_rate": "constant", "eta0": 0.1}, x, y)
     # As if half as many rows had been passed over twice as often: the same number of steps.
-    with pytest.raises(InputError, match="took 2 passes where max_iter is 4"):
+    with pytest.raises(InputError, match="another number of passes than max_iter"):
         sgd_run(twice.set_params(max_iter=4), M // 2)
-    with pytest.raises(InputError, match="took 1 passes where max_iter is 3"):
+    with pytest.raises(InputError, match="another number of passes than max_iter"):
         sgd_run(fit({"eta0": 0.1}, x, y).partial_fit(x, y).set_params(max_iter=3), M)
     with pytest.raises(InputError, match="has an intercept that is not zero"):
         sgd_run(fit({"fit_intercept": True, "eta0": 0.1}, x, y).set_params(fit_intercept=False), M)
