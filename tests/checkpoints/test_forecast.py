@@ -79,6 +79,7 @@ def test_the_forecast_is_the_curve_at_log_mu_n(folder):
     assert forecasts(rows_at(0.5), 20, BUDGET)["universal"].share == (0.0, 0.1, 0.3)
 
 
+@pytest.mark.slow
 def test_uneven_and_many_classes_cost_as_much_as_fewer_rows():
     even = plan(3_000, 20, BUDGET, majority=0.5).forecasts[0]
     for options in ({"majority": 0.95}, {"model": "softmax", "classes": 7, "majority": 0.2}):

@@ -31,6 +31,7 @@ def test_resumes_without_running_again(config, monkeypatch):
     assert len(list((config.out / "cells").rglob("seed-*.json"))) == len(rows)
 
 
+@pytest.mark.slow
 def test_a_cell_that_was_deleted_is_run_again_and_no_other(config, monkeypatch):
     config = dataclasses.replace(config, methods=("noisygd",))
     rows = compare(config)

@@ -97,6 +97,7 @@ def test_releases_are_the_same_to_the_last_bit_whoever_reads():
     assert all(np.array_equal(answer, answers[0]) for answer in answers)
 
 
+@pytest.mark.slow
 def test_simulations_that_add_in_floating_point_agree_with_exact_ones():
     sums = []
     for reader in (InMemory(clean()), *readers()[1:]):

@@ -159,6 +159,7 @@ def running(target, *args, copies=1):
             process.join()
 
 
+@pytest.mark.slow(but=["4-None"])
 @pytest.mark.parametrize(("copies", "share"), [(2, None), (4, None), (4, 0.5)])
 def test_processes_that_race_spend_the_limit_and_no_more(ledger, copies, share):
     cost = Cost(2.0**-7)

@@ -103,6 +103,7 @@ def test_no_network_makes_a_filter_diverge():
     assert np.abs(trajectory(wild, jnp.float32(0.0), 60)[-1] - MINIMUM).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_a_network_sees_whether_gradients_are_what_the_filter_expects(monkeypatch):
     """Gradients surprise a filter that wrongly takes its start to be near the minimum."""
 

@@ -103,6 +103,7 @@ def test_noise_is_that_of_one_answer_cut_into_outer_steps():
     assert float(query(3.0).bound) == pytest.approx(2 * CLIP)
 
 
+@pytest.mark.slow
 def test_no_part_of_a_meta_gradient_is_released_without_noise(monkeypatch):
     """The digits of an answer below the noise's own grid must depend on the noise."""
     meta_query = query(1000.0, num_outer=1)

@@ -145,6 +145,7 @@ def test_a_loop_that_ends_early_is_certified_for_its_whole_budget():
     assert verify(card).problems == []
 
 
+@pytest.mark.slow
 def test_the_card_says_whether_the_answers_stand_out_from_noise():
     for epsilon, learned in ((50.0, SIGNAL), (0.01, NOISE)):
         ours = planned("noisygd", l2p.Budget(epsilon, 1e-5), num_steps=5, key=KEY)

@@ -140,7 +140,7 @@ def prefixes():
     return {count: stacked(*(leaf[:count] for leaf in rows)) for count in {*COUNTS, *(n - 1 for n in COUNTS if n > 1)}}
 
 
-@pytest.mark.slow(but=["correct by square", "least eigenvalue"])
+@pytest.mark.slow(but=["least eigenvalue"])
 @EVERY
 def test_a_row_adds_the_same_to_a_table_of_any_length(name):
     query, lines = QUERIES[name], prefixes()
