@@ -22,7 +22,7 @@ from l2p.checkpoints.overlaps import overlaps
 from l2p.checkpoints.own import import_protector
 from l2p.checkpoints.ranges import range_of
 from l2p.checkpoints.settings import with_settings
-from l2p.models import Model, find_model, plain_name
+from l2p.models import Model, find_model
 from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 from l2p.protectors.hand_designed import HandDesigned, Problem
@@ -206,7 +206,7 @@ def tuned_name(method: str, model: str, aux: str) -> str:
     >>> tuned_name("agd", "logistic", "mnist:4,6")
     'agd-tuned-logistic-mnist-4,6'
     """
-    return f"{method}-tuned-{plain_name(model)}-{aux.replace(':', '-')}"
+    return f"{method}-tuned-{model}-{aux.replace(':', '-')}"
 
 
 def _tuned(method_name: MethodName, model: Model, aux: str | None, avoid: Sequence[str]) -> str:

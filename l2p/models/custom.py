@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, cast
 
@@ -25,6 +26,8 @@ from l2p.task.rows import Rows, cut
 MICROBATCH, OF_MATRICES = 256, 8
 #: The same for losses and predictions, of which only numbers are kept.
 LOSS_BATCH = 64
+#: The number of params of a table's typical model.
+TYPICAL_PARAMS = 100
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -124,6 +127,10 @@ class CustomLoss(Model):
 
     def __str__(self) -> str:
         return f"{self.name}:{self.parameters.trained.size}"
+
+    @property
+    def dilution(self) -> float:  # type: ignore[override]
+        return math.sqrt(self.parameters.trained.size / TYPICAL_PARAMS)
 
     def num_params(self, num_features: int) -> int:
         del num_features

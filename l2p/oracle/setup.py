@@ -83,9 +83,11 @@ class Setup(struct.Struct):
     @property
     @as_one
     def log_signal(self) -> jax.Array:
-        """f32[], log(mu N / sensitivity_factor): how well the whole budget resolves a mean over the table.
+        """f32[], log(mu N / sensitivity_factor / dilution): how well the whole budget resolves a mean over the table.
 
         mu is the Gaussian-DP parameter of a single Gaussian query that takes the whole budget: the noise on a mean of
-        contributions bounded by 1 then has standard deviation exp(-log_signal).
+        contributions bounded by 1 then has standard deviation exp(-log_signal). `Model.dilution` is 1 but for a user's
+        loss.
         """
-        return jnp.log(self.price_list.mu * self.num_rows / self.adjacency.sensitivity_factor)
+        factor = self.adjacency.sensitivity_factor * self.model.dilution
+        return jnp.log(self.price_list.mu * self.num_rows / factor)

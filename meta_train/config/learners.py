@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +36,6 @@ class MetaGradients(Learner):
     """
 
     signal_power: float = 1.0
-    perturbs: ClassVar[bool] = False
     damping: float | None = dataclasses.field(default=None, init=False)
     inner_gradient: bool = dataclasses.field(default=True, init=False)
     unroll: int | None = dataclasses.field(default=None, init=False)
@@ -70,9 +68,21 @@ class MetaGradients(Learner):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Perturbation(MetaGradients):
-    """Meta-gradients from antithetic pairs of runs (`meta_train.training.evolution`), without derivatives."""
+    """Meta-gradients from antithetic pairs of runs (`meta_train.training.evolution`), without derivatives.
 
-    perturbs: ClassVar[bool] = True
+    Attributes:
+      pairs: of each task: as many runs as differentiating one counts as.
+      spread: standard deviation of the perturbations: numbers are logs, logits and weights of networks. Wider ones see
+        less of the noise in runs, and smooth the score more.
+    """
+
+    pairs: int = 2
+    spread: float = 0.03
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_counts(self, "pairs")
+        check_positive(self, "spread")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

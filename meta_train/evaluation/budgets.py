@@ -1,9 +1,10 @@
 """Simulated budgets: from log(mu N) to the public setup of a run.
 
 Noise in a full-batch run under Gaussian DP or a concentrated DP of all orders depends on budget and size through mu N
-alone, so N is the number of rows that those at hand stand for, and mu is set to match (`ByMu`). The cost of a query at
-a Renyi order, or on a sampled batch, depends on (epsilon, delta) too. Such runs get real budgets for a table of N rows,
-planned like those of deployed runs, and the rows at hand are a weighted sample of that table (`Planned`).
+alone (and for a user's loss on the number of params), so N is the number of rows that those at hand stand for, and mu
+is set to match (`ByMu`). The cost of a query at a Renyi order, or on a sampled batch, depends on (epsilon, delta) too.
+Such runs get real budgets for a table of N rows, planned like those of deployed runs, and the rows at hand are a
+weighted sample of that table (`Planned`).
 """
 
 import dataclasses
@@ -66,7 +67,7 @@ class ByMu:
             num_rows = rows.mask.sum(1)
 
         def setup(log_signal: jax.Array, num_rows: jax.Array) -> Setup:
-            planned = price_list_for_mu(self.accountant, jnp.exp(log_signal) / num_rows)
+            planned = price_list_for_mu(self.accountant, jnp.exp(log_signal) * model.dilution / num_rows)
             return _capped(Setup.create(model, Adjacency.ZERO_OUT, planned, num_rows, self.kind), capped)
 
         return rows.ready(full_passes=True), jax.vmap(setup)(batch.log_signal, num_rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 from l2p.base.errors import InputError
 from l2p.checkpoints.lookup import tuned_name
-from l2p.models import find_model
+from l2p.models import find_model, plain_name
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import default_accountant
 from l2p.protectors import HAND_DESIGNED
@@ -61,7 +61,7 @@ def config_for(method: str, model: str, source: str) -> MetaConfig:
 def rows() -> dict[str, tuple[str, str, str]]:
     """Method, model and source of every row of `tuned.toml`, by the name of its checkpoint."""
     return {
-        tuned_name(method, model, source): (method, model, source)
+        tuned_name(method, plain_name(model), source): (method, model, source)
         for model, sources in _file()["names"].items()
         for source, methods in sources.items()
         for method in methods
@@ -86,7 +86,7 @@ def _derived(method: str, model: str, source: str) -> dict[str, Any]:
     at_one = design(Budget(1.0, 1e-8), find_model(model, None if ":" in model else 2), 30_000)
     images = source.split(":")[0] in IMAGES
     return {
-        "name": tuned_name(method, model, source),
+        "name": tuned_name(method, plain_name(model), source),
         "protector": method,
         "source": source,
         "model": model,

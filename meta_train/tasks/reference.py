@@ -10,6 +10,7 @@ import optax
 
 from l2p.models import GeneralizedLinear, Model, Softmax
 from l2p.models.base import INTERCEPT_COLUMN
+from l2p.models.custom import CustomLoss
 from l2p.run.simulate import mean_loss
 from l2p.task.rows import Rows
 
@@ -45,7 +46,9 @@ UNFOUND = 0.1
 
 
 def best_loss(model: Model, rows: Rows, ridge: float = RIDGE) -> jax.Array:
-    """Mean loss f32[] from which a task's excess loss is measured."""
+    """Mean loss f32[] from which a task's excess loss is measured; 0 for a user's, of which no minimum is known."""
+    if isinstance(model, CustomLoss):
+        return jnp.zeros(())
     loss = jax.vmap(model.loss, (None, 0, 0))(reference(model, rows, ridge), rows.x, rows.y).mean()
     return loss if model.convex else (1.0 - UNFOUND) * loss
 
@@ -56,6 +59,8 @@ def best_losses(model: Model, read: Rows, scored: Rows, ridge: float = RIDGE) ->
     No run reaches the minimum on rows that it does not read. So on these it is the least loss of a few fits to the
     rows that are read, with more and more ridge, less `FURTHER` of what the first of them loses on the other rows.
     """
+    if isinstance(model, CustomLoss):
+        return jnp.zeros(()), jnp.zeros(())
     fits = references(model, read, (ridge, *MORE_RIDGE))
     on_read, on_scored = (jax.vmap(mean_loss, (0, None, None))(fits, model, rows) for rows in (read, scored))
     lost = jnp.maximum(on_scored[0] - on_read[0], 0.0)

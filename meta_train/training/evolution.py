@@ -7,19 +7,24 @@ import jax
 import jax.numpy as jnp
 
 from l2p.protectors.learned.tunable import tunable
-from meta_train.training.gradient_against_search import GRADIENT_RUNS
+from meta_train.config.learners import Perturbation
 
-#: Standard deviation of the perturbations: parameters are logs, logits and weights of networks.
-SPREAD = 0.03
-#: Pairs of runs per task: as many runs as differentiating one counts as.
-PAIRS = GRADIENT_RUNS // 2
+#: Standard deviation of perturbations where no config says another.
+SPREAD = Perturbation.spread
 
 
-def gradient(task_loss: Callable, floats: Any, key: jax.Array, *arguments: Any) -> tuple[Any, Any]:
+def gradient(
+    task_loss: Callable,
+    floats: Any,
+    key: jax.Array,
+    *arguments: Any,
+    pairs: int = Perturbation.pairs,
+    spread: float = SPREAD,
+) -> tuple[Any, Any]:
     """An estimate of a task's meta-gradient from antithetic pairs of runs (Salimans et al. 2017).
 
     The two runs of a pair have the same noise. The estimate is unbiased for the gradient of the loss averaged over a
-    Gaussian with standard deviation `SPREAD` around the parameters, which is smooth for any loss: a discrete choice,
+    Gaussian with standard deviation `spread` around the parameters, which is smooth for any loss: a discrete choice,
     such as AGD's, has a derivative on average.
 
     Args:
@@ -27,6 +32,8 @@ def gradient(task_loss: Callable, floats: Any, key: jax.Array, *arguments: Any) 
       floats: a protector's floating-point leaves, of which the tunable ones are perturbed.
       key: for the perturbations.
       *arguments: of the task.
+      pairs: number of pairs.
+      spread: standard deviation of the perturbations.
 
     Returns:
       The gradient, and the mean of the auxiliary values.
@@ -46,11 +53,11 @@ def gradient(task_loss: Callable, floats: Any, key: jax.Array, *arguments: Any) 
         ]
         direction = jax.tree.unflatten(structure, drawn)
         sides = [
-            task_loss(jax.tree.map(lambda leaf, d, sign=sign: leaf + sign * SPREAD * d, floats, direction), *arguments)
+            task_loss(jax.tree.map(lambda leaf, d, sign=sign: leaf + sign * spread * d, floats, direction), *arguments)
             for sign in (1.0, -1.0)
         ]
-        slope = (sides[0][0] - sides[1][0]) / (2.0 * SPREAD)
+        slope = (sides[0][0] - sides[1][0]) / (2.0 * spread)
         middle = jax.tree.map(lambda plus, minus: (plus + minus) / 2.0, sides[0][1], sides[1][1])
         return jax.tree.map(lambda d: slope * d, direction), middle
 
-    return jax.tree.map(lambda leaf: leaf.mean(0), jax.vmap(pair)(jax.random.split(key, PAIRS)))
+    return jax.tree.map(lambda leaf: leaf.mean(0), jax.vmap(pair)(jax.random.split(key, pairs)))

@@ -20,7 +20,7 @@ from l2p.protectors.stepwise.purchase import KINDS
 from l2p.protectors.with_public_rows.public_filter import PublicTrust
 from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
-from meta_train.config.learners import MetaGradients
+from meta_train.config.learners import MetaGradients, Perturbation
 from meta_train.config.parts import Outer, Scoring
 from meta_train.evaluation.budgets import Budgets
 from meta_train.evaluation.resolved import Resolved
@@ -246,8 +246,8 @@ def _descend(
     if is_apart:
         # What a run spends is no concern of the projector's own updates.
         gradient = gradients_apart(task_parts, is_turn("scheduler", step, learner.alternate))
-    elif learner.perturbs:
-        gradient = functools.partial(evolution.gradient, task_loss)
+    elif isinstance(learner, Perturbation):
+        gradient = functools.partial(evolution.gradient, task_loss, pairs=learner.pairs, spread=learner.spread)
         every = (_keys_of_moves(step, segment, outer.seed, num_tasks), *every)
     elif differences.has_any(floats):
         gradient = differences.gradient(task_loss)

@@ -69,7 +69,8 @@ def ship(
     start, tasks, accountant = config.start.warm_start, config.tasks, config.simulated.accountant
     warm = None if start is None else checkpoint.load(start)
     low, high = tasks.log_signal
-    listed = {"num_classes": _classes_of(config, warm), "sampling_rate": tasks.rates}
+    classes = _classes_of(config, warm) if tasks.reads_features else ()
+    listed = {"num_classes": classes, "sampling_rate": tasks.rates}
     card = {
         "name": config.name,
         "models": models_of(config, warm),
@@ -80,7 +81,7 @@ def ship(
         "accountant": accountant if find(accountant).binds else None,
         "range": {
             "log_signal": [low, high],
-            "num_features": made_for(config, counts, warm),
+            **({"num_features": made_for(config, counts, warm)} if tasks.reads_features else {}),
             **{name: [min(values), max(values)] for name, values in listed.items() if values},
         },
         "budgets": f"every (epsilon, delta) and N with log(mu N) in [{low}, {high}]",

@@ -75,7 +75,7 @@ class AdamBC(Projector):
 def dp_adam(problem: Problem) -> Stepwise:
     """Adam on clipped and noised gradients of all rows."""
     del problem
-    return Stepwise(_constant_noise(), Optax("adam", _numbers()))
+    return Stepwise(_constant_noise(), _of_optax("adam"))
 
 
 @hand_designed(form="rival")
@@ -85,7 +85,7 @@ def dp_adamw(problem: Problem) -> Stepwise:
     Weight decay of 0.1 (Loshchilov & Hutter 2019): over a run it takes a seventh of the weights away.
     """
     del problem
-    return Stepwise(_constant_noise(), Optax("adamw", _numbers() | {"weight_decay": jnp.array([0.1])}))
+    return Stepwise(_constant_noise(), _of_optax("adamw", weight_decay=log_constant(0.1)))
 
 
 @hand_designed(form="rival")
@@ -103,5 +103,8 @@ def _constant_noise() -> Decaying:
     return Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0]))
 
 
-def _numbers() -> dict[str, jax.Array]:
-    return {"learning_rate": log_constant(RATE), "b1": jnp.array([0.9]), "b2": jnp.array([SECOND_DECAY])}
+def _of_optax(name: str, **others: jax.Array) -> Optax:
+    """One of optax's relatives of Adam; numbers beside its rate and decays are given as logarithms."""
+    decays = {"b1": logit_constant(0.9), "b2": logit_constant(SECOND_DECAY)}
+    numbers = {"learning_rate": log_constant(RATE), **decays, **others}
+    return Optax(name, numbers, log_scale=("learning_rate", *others), logit_scale=tuple(decays))
