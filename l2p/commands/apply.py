@@ -80,7 +80,7 @@ class Apply(TableOptions):
     The schema sets how many classes softmax has; with two classes, square is a classifier."""
     stream: Literal["auto", "yes", "no"] = "auto"
     """Read rows anew at every step instead of keeping them in memory; `auto` does so for a table that would take more
-    than half of it. Needs a method that goes step by step."""
+    than half of it. Needs a method that goes step by step, or bolt_on, which shuffles the rows in a file in TMPDIR."""
     dry_run: bool = False
     """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 

@@ -1,4 +1,9 @@
-"""The passes of bolt-on SGD over rows that stream: in the orders, and by the steps, of rows in memory."""
+"""The passes of bolt-on SGD over rows that stream: in the orders, and by the steps, of rows in memory.
+
+The proof is about every order that does not depend on what rows hold, so a release's orders need not be secret where
+the source gives its rows in one order. Where it has none, it is their randomness that the proof rests on: a uniform
+order of the lines is a uniform order of the rows, however the source numbered them.
+"""
 
 import dataclasses
 from collections.abc import Iterator

@@ -184,10 +184,10 @@ def check_mask(rows: Rows | RowSource) -> None:
 
 
 def check_whole(name: str, rows: Rows | RowSource, num_rows: int, streams: bool) -> None:
-    """Refuse rows that protector `name`, whose queries are no sums, cannot take; where it `streams` they may, if there
-    is room to shuffle them."""
+    """Refuse rows that protector `name`, whose queries are no sums, cannot take; where it `streams` it can, but
+    for rows on other machines, if there is room to shuffle them."""
     if isinstance(rows, RowSource) and not rows.solves:
-        if not streams:
+        if not streams or isinstance(rows, RemoteRows):
             raise InputError(
                 f"protector {name!r} solves on all rows at once, or reads them in another way than once in each of "
                 "its passes, but these stream, a block at a time; load them into memory, or choose a method that goes "

@@ -13,16 +13,19 @@ from l2p.models import HuberSVM, Logistic
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger.ledger import Cost, Ledger
 from l2p.privacy.sensitivity import passes
+from l2p.privacy.sensitivity.engine_run import EngineRun
 from l2p.privacy.sensitivity.passes import Passes
 from l2p.protectors import BoltOn
+from l2p.protectors.by_hand.engine_passes import EnginePasses
 from l2p.queries import PassDescent
 from l2p.queries.rows_in_order import orders, orders_in_turn
 from l2p.queries.streamed_passes import StreamedPasses
 from l2p.release import run_noise
+from l2p.release.api import load
 from l2p.task import shuffled
 from l2p.task.noise import Entropy, KeyNoise
 from l2p.task.rows import Rows
-from l2p.task.sources import ArraySource
+from l2p.task.sources import ArraySource, RemoteRows
 
 N, D = 103, 3
 BUDGET = Budget(2.0, 1e-6)
@@ -82,10 +85,28 @@ def test_a_release_is_bit_for_bit_that_of_rows_in_memory(monkeypatch):
     assert in_memory.card.epsilon_certified == streamed.card.epsilon_certified
 
 
+def test_methods_say_whether_they_stream():
+    steps = {"step_size": 0.1, "first_step": 0.1, "last_step": 0.1}
+    run = EngineRun(engine="a job", num_rows=N, num_passes=1, updates=N, **steps)
+    for streams, protectors in {
+        True: (BoltOn(N), BoltOn(N, order="same"), load("bolt_on_sc", BUDGET), load("noisygd", BUDGET)),
+        False: (BoltOn(N, snapshots=True), load("scs13", BUDGET), EnginePasses.declared(run, BUDGET, None)),
+    }.items():
+        assert [protector.streams for protector in protectors] == [streams] * len(protectors)
+
+
+class Elsewhere(RemoteRows):
+    num_rows, num_features = N, D
+
+    def exact_sum(self, summed, lines):
+        raise AssertionError("rows were read")
+
+
 REFUSED = {
     "repeated rows": (BoltOn(N, order="with_replacement", tail=1e-9), "reads them in another way"),
     "snapshots": (BoltOn(N, 2, 7, snapshots=True), "reads them in another way"),
     "noise in every step": ("scs13", "load them into memory"),
+    "rows on other machines": ("bolt_on", "load them into memory"),
     "no room": ("bolt_on", "name another folder in TMPDIR"),
 }
 
@@ -97,7 +118,7 @@ def test_what_cannot_stream_is_refused_before_anything_is_spent(name, tmp_path, 
         monkeypatch.setattr(shuffled.shutil, "disk_usage", lambda folder: shuffled.shutil._ntuple_diskusage(1, 1, 0))
     rows = table()
     ledger = Ledger.create(tmp_path / "rows.ledger", "rows", BUDGET, "gdp", Cost(1.0))
-    source = ArraySource(rows.replace(y=np.minimum(rows.y, 1)), 40)
+    source = Elsewhere() if "machines" in name else ArraySource(rows.replace(y=np.minimum(rows.y, 1)), 40)
     with pytest.raises(InputError, match=sentence):
         l2p.private_train(source, method, BUDGET, ledger=ledger)
     assert not ledger.entries()

@@ -52,7 +52,7 @@ def test_scratch_files_have_no_name_and_are_gone_after_a_failure(rows, tmp_path)
     class Broken(Blocks):
         def blocks(self):
             yield from super().blocks()
-            raise OSError
+            raise RuntimeError("the source is gone")
 
     with shuffled.shuffled(Blocks(rows, 10), N, 4) as ready:
         descriptors = [file.fileno() for file in (ready._table, ready._parts)]
@@ -60,7 +60,7 @@ def test_scratch_files_have_no_name_and_are_gone_after_a_failure(rows, tmp_path)
             assert os.fstat(descriptor).st_mode & 0o077 == 0
             assert os.fstat(descriptor).st_nlink == 0
         assert not list(tmp_path.iterdir())
-    with pytest.raises(OSError), shuffled.shuffled(Broken(rows, 10), N, 4):
+    with pytest.raises(RuntimeError, match="is gone"), shuffled.shuffled(Broken(rows, 10), N, 4):
         pass
     for descriptor in descriptors:
         with pytest.raises(OSError, match="Bad file"):
@@ -79,7 +79,7 @@ def test_a_disk_that_is_full_is_refused_before_a_run_and_ends_one(rows, tmp_path
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         ready._parts = Full()
-        with pytest.raises(RowsError, match="No space left on device.*stays charged") as caught:
+        with pytest.raises(RowsError, match=r"No space left on device.*stays charged") as caught:
             ready.arrange(np.arange(N, dtype=np.int32))
         assert caught.value.__context__ is None
 
