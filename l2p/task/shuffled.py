@@ -6,6 +6,7 @@ stretches, and never seeks row by row.
 """
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -103,13 +104,26 @@ def check_room(num_rows: int, num_features: int) -> None:
     """Refuse a table that the folder for temporary files has no room for.
 
     Raises:
-      InputError: it has not.
+      InputError: it has not, or copies of the rows would lie elsewhere than TMPDIR says.
     """
-    needed, free = 2 * 4 * (num_features + 2) * num_rows, shutil.disk_usage(tempfile.gettempdir()).free
+    named = os.environ.get("TMPDIR")
+    try:
+        folder = tempfile.gettempdir()
+    except FileNotFoundError:
+        raise InputError(
+            "rows that stream are shuffled in files, and no folder for temporary files may be written to; name one in "
+            "TMPDIR that has room."
+        ) from None
+    if named and os.path.abspath(named) != folder:
+        raise InputError(
+            f"TMPDIR names {named}, but this process writes temporary files to {folder}, so copies of the rows would "
+            "lie where nobody asked for them; name a folder that is there and has room, and begin again."
+        )
+    needed, free = 2 * 4 * (num_features + 2) * num_rows, shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
-            f"rows that stream are shuffled in files of {needed / 1e9:.3g} GB, and {tempfile.gettempdir()} has room "
-            f"for {free / 1e9:.3g} GB; free disk space there, or name another folder in TMPDIR."
+            f"rows that stream are shuffled in files of {needed / 1e9:.3g} GB, and {folder} has room for "
+            f"{free / 1e9:.3g} GB; free disk space there, or name another folder in TMPDIR."
         )
 
 

@@ -109,7 +109,8 @@ def test_what_cannot_be_predicted_leaves_no_database_behind(tmp_path, trained):
 @pytest.mark.slow
 def test_bolt_on_streams_a_table_that_is_too_large_for_memory(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "_memory", lambda: 2**16)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     opened = []
     monkeypatch.setattr(streaming, "streamed", lambda *args: opened.append(args) or streamed(*args))
     args = apply(folder, f"duckdb://{folder}/ward.db?table=ward", tmp_path / "run", "--set", "num_passes=2")

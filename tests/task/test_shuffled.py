@@ -28,7 +28,8 @@ class Blocks(ArraySource):
 
 @pytest.fixture
 def rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(shuffled, "PART", 4 * (D + 2) * 13)  # parts of 12 rows, in batches of 4
     x = np.random.default_rng(0).random((N, D))
     x[5], x[6, 1], x[7, 0] = 0.25, np.nan, 1e300
@@ -82,6 +83,19 @@ def test_a_disk_that_is_full_is_refused_before_a_run_and_ends_one(rows, tmp_path
         with pytest.raises(RowsError, match=r"No space left on device.*stays charged") as caught:
             ready.arrange(np.arange(N, dtype=np.int32))
         assert caught.value.__context__ is None
+
+
+def test_copies_lie_where_the_user_says_or_nowhere(rows, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "encrypted"))
+    with pytest.raises(InputError, match="where nobody asked for them"):
+        shuffled.check_room(N, D)
+
+    def nowhere():
+        raise FileNotFoundError
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(InputError, match="no folder for temporary files"):
+        shuffled.check_room(N, D)
 
 
 def test_orders_in_turn_are_those_of_rows_in_memory():
