@@ -59,19 +59,24 @@ PLANS = {
 
 @pytest.mark.slow(but=["one order, three classes, an average"])
 @pytest.mark.parametrize("name", PLANS)
-def test_the_result_is_that_of_rows_in_memory(name):
+def test_the_result_is_that_of_rows_in_memory_and_a_row_moves_it_within_the_bound(name):
     descent = PLANS[name]
     # A release counts no row more than once, whatever its source says.
     source, rows = ArraySource(table(weight=3.0), 40), table()
+    neighbour = ArraySource(source.rows.replace(mask=np.where(np.arange(N) == 1, 0, source.rows.mask)), 40)
+    key = jax.random.key(1)
     with jax.enable_x64(True):
         exact = Rows(*(jnp.asarray(leaf, jnp.float64) for leaf in (rows.x, rows.y, rows.mask)))
-        expected = jax.jit(PassDescent.result)(descent, exact, orders(descent.plan, KeyNoise(jax.random.key(1))))
-        noise = KeyNoise(jax.random.key(1))
-        streamed = StreamedPasses(source, exact=True).passes(descent, orders_in_turn(descent.plan, noise))
+        expected = jax.jit(PassDescent.result)(descent, exact, orders(descent.plan, KeyNoise(key)))
+        streamed, moved = (
+            StreamedPasses(rows, exact=True).passes(descent, orders_in_turn(descent.plan, KeyNoise(key)))
+            for rows in (source, neighbour)
+        )
     assert streamed.dtype == np.float64
     # Far below what the bound counts for rounding.
     np.testing.assert_allclose(streamed, expected, rtol=1e-13, atol=1e-15)
     assert np.abs(streamed - descent.start).max() > 0.01
+    assert 0 < np.linalg.norm(moved - streamed) <= float(descent.bound)
 
 
 def test_a_release_is_bit_for_bit_that_of_rows_in_memory(monkeypatch):
