@@ -80,7 +80,7 @@ class Apply(TableOptions):
     The schema sets how many classes softmax has; with two classes, square is a classifier."""
     stream: Literal["auto", "yes", "no"] = "auto"
     """Read rows anew at every step instead of keeping them in memory; `auto` does so for a table that would take more
-    than half of it. Needs a method that goes step by step."""
+    than half of it. Needs a method that goes step by step, or bolt_on, which shuffles the rows in a file in TMPDIR."""
     dry_run: bool = False
     """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 
@@ -121,7 +121,7 @@ class Apply(TableOptions):
             warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private, share, public_rows))
             return 0
 
-        data, options = self._to_train(declared, public_rows, protector.private, named.protector.additive, stack)
+        data, options = self._to_train(declared, public_rows, protector.private, named.protector.streams, stack)
         test = self._test_rows(declared, data)
         if target.classes and self.on_invalid == "null":
             warn([_UNSEEN])
@@ -179,7 +179,7 @@ class Apply(TableOptions):
         declared: "DeclaredTable",
         public: "Rows | None",
         chooses: bool,
-        additive: bool,
+        can_stream: bool,
         stack: contextlib.ExitStack,
     ) -> "tuple[Any, dict[str, Any]]":
         """Data and options of the training: a raw table with its schema, a table that streams until `stack` closes, or
@@ -188,7 +188,7 @@ class Apply(TableOptions):
         from l2p.tables.same_table import refuse_equal
         from l2p.task.task import Task
 
-        streaming = streams(self.stream, declared, self.rows, chooses, additive)
+        streaming = streams(self.stream, declared, self.rows, chooses, can_stream)
         if chooses:
             rows = declared.rows()
             if public is not None:

@@ -11,7 +11,7 @@ from l2p.tables.schema.stream import StreamedTable, is_large, streamed
 Stream = Literal["auto", "yes", "no"]
 
 
-def streams(stream: Stream, declared: DeclaredTable, num_rows: int | None, chooses: bool, additive: bool) -> bool:
+def streams(stream: Stream, declared: DeclaredTable, num_rows: int | None, chooses: bool, can_stream: bool) -> bool:
     """True if rows are read anew at every step.
 
     Args:
@@ -19,7 +19,7 @@ def streams(stream: Stream, declared: DeclaredTable, num_rows: int | None, choos
       declared: the table.
       num_rows: N, if it was declared.
       chooses: whether there are several runs.
-      additive: whether the method asks for sums alone, so that `auto` may stream.
+      can_stream: whether the method can, so that `auto` may.
 
     Raises:
       InputError: it was asked for and cannot be done.
@@ -29,7 +29,7 @@ def streams(stream: Stream, declared: DeclaredTable, num_rows: int | None, choos
             "--stream yes needs a single run, and this is a choice among several; choose the method itself, or leave "
             "--stream out."
         )
-    if stream != "auto" or chooses or not additive or declared.schema.private_bounds:
+    if stream != "auto" or chooses or not can_stream or declared.schema.private_bounds:
         return stream == "yes"
     return is_large(declared.files, declared.schema, declared.format, num_rows)
 

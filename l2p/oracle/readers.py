@@ -13,12 +13,13 @@ from l2p.base.errors import InputError
 from l2p.oracle.sums import BlockSum, add_quantized
 from l2p.privacy import class_weights
 from l2p.queries.base import Query
-from l2p.queries.pass_descent import PassRows
+from l2p.queries.pass_descent import PassDescent, PassRows, TakesPasses
+from l2p.queries.streamed_passes import StreamedPasses
 from l2p.task.exact_sums import ExactSum, QuantizedRows, picked, quantize
 from l2p.task.feature_map import FeatureMap
 from l2p.task.noise import Batch
 from l2p.task.rows import Rows, null_invalid
-from l2p.task.sources import RemoteRows, RowSource
+from l2p.task.sources import Mapped, RemoteRows, RowSource
 
 
 class Reader(abc.ABC):
@@ -48,11 +49,12 @@ class Reader(abc.ABC):
     def exact_sum(self, query: Query, batch: Batch | None, weights: jax.Array | None) -> ExactSum:
         """The aggregate [k] as a release forms it; call it under `jax.enable_x64(True)`."""
 
-    def whole(self, query: Query, exact: bool) -> Rows | PassRows:
-        """All rows at once, which `query`, a solve, is to be answered on; in float64 where it is to be `exact`.
+    def whole(self, query: Query, exact: bool) -> Rows | TakesPasses:
+        """All rows at once, or what takes passes over them, for `query`, which is no sum; in float64 where its answer
+        is to be `exact`.
 
         Raises:
-          InputError: they cannot be had at once.
+          InputError: they cannot be had so.
         """
         del exact
         raise InputError(
@@ -124,6 +126,11 @@ class Streamed(Reader):
 
     def exact_sum(self, query: Query, batch: Batch | None, weights: jax.Array | None) -> ExactSum:
         return BlockSum(query, self.view, weights, self.source.scaled)(self._blocks(batch))
+
+    def whole(self, query: Query, exact: bool) -> TakesPasses:
+        if not (isinstance(query, PassDescent) and query.streams):
+            return super().whole(query, exact)  # pyrefly: ignore[bad-return]
+        return StreamedPasses(self.source if self.view is None else Mapped(self.source, self.view), exact)
 
     def _blocks(self, batch: Batch | None) -> Iterator[Rows]:
         return map(null_invalid, self.source.blocks() if batch is None else self.source.members(_lines_of(batch)))

@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,18 @@ from l2p.privacy.events import Adjacency, Event
 from l2p.privacy.sensitivity import objective
 from l2p.privacy.sensitivity.passes import Passes
 from l2p.queries.base import Query, within
-from l2p.queries.rows_in_order import Matrix, all_passes, gradient_sum, one_pass, orders, projected, shrunk_rows
+from l2p.queries.rows_in_order import (
+    Matrix,
+    ShrunkRows,
+    all_passes,
+    gradient_sum,
+    in_batches,
+    one_pass,
+    orders,
+    orders_in_turn,
+    projected,
+    shrunk_rows,
+)
 from l2p.task.exact_sums import ExactSum, value_of
 from l2p.task.noise import GRID_STEPS, Noise
 from l2p.task.rows import Rows
@@ -26,6 +37,22 @@ from l2p.task.sources import RemoteRows
 # Margin for the float32 rounding of a product of a few factors.
 _ROUNDING = 2.0**-18
 MECHANISMS = ("gaussian", "gamma", "objective")
+#: The iterate f[p, K], and the average that a run returns, or the iterate again where it returns no average.
+Iterates = tuple[Matrix, Matrix]
+
+
+def in_one_batch_each(order: str, snapshots: bool) -> bool:
+    """Whether each pass reads each row in one batch and nowhere else, so that rows may stream."""
+    return order != "with_replacement" and not snapshots
+
+
+class TakesPasses(Protocol):
+    """Rows that are not all here at once, over which the passes of stochastic gradient descent are taken."""
+
+    def passes(self, query: "PassDescent", orders: Iterator[np.ndarray] | None) -> np.ndarray:
+        """`PassDescent.result` f[p K], without noise, with the rows in these orders i32[m], one for each pass, each of
+        which the next may overwrite; None for an `EngineResult`, whose passes are over."""
+        ...
 
 
 class PassRows(RemoteRows):
@@ -47,9 +74,8 @@ class PassRows(RemoteRows):
         """
 
     @abc.abstractmethod
-    def passes(self, query: "PassDescent", order: jax.Array | None) -> np.ndarray:
-        """`PassDescent.result` f64[p], without noise, with the rows in this order i32[k, T / k * b]; None for an
-        `EngineResult`, whose passes are over."""
+    def passes(self, query: "PassDescent", orders: Iterator[np.ndarray] | None) -> np.ndarray:
+        """See `TakesPasses`; f64[p]."""
 
     def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:
         raise TypeError("these rows are passed over, and not added up.")
@@ -155,34 +181,47 @@ class PassDescent(Query):
     def empty(self) -> jax.Array:
         return jnp.zeros_like(self.start)
 
-    def answer(self, rows: Rows | PassRows, noise: Noise, adjacency: Adjacency) -> jax.Array:
+    @property
+    def streams(self) -> bool:
+        """Whether its passes can be taken where rows stream."""
+        return in_one_batch_each(self.plan.order, self.snapshots)
+
+    def answer(self, rows: Rows | TakesPasses, noise: Noise, adjacency: Adjacency) -> jax.Array:
         check_adjacency(adjacency)
-        order = orders(self.plan, noise)
-        result = jnp.asarray(rows.passes(self, order)) if isinstance(rows, PassRows) else self.result(rows, order)
-        return self.release(result, noise, adjacency)
+        if isinstance(rows, Rows):
+            return self.release(self.result(rows, orders(self.plan, noise)), noise, adjacency)
+        return self.release(jnp.asarray(rows.passes(self, orders_in_turn(self.plan, noise))), noise, adjacency)
 
     def result(self, rows: Rows, order: jax.Array) -> jax.Array:
         """f[p K], without noise, with the rows in this order i32[k, T / k * b]."""
         shrunk = shrunk_rows(rows, self.norm_bound, self.num_classes)
         dtype, plan = shrunk.table.dtype, self.plan
-        start = self.start.astype(dtype).reshape(-1, self.num_classes)
         sizes, weights = jnp.asarray(plan.step_sizes, dtype), jnp.asarray(plan.weights, dtype)
-
-        def moved(params: Matrix, slope: Matrix, size: jax.Array) -> Matrix:
-            return projected(params - size * (slope + plan.ridge * params), plan.radius)
-
+        begun = self.begun(dtype)
         if self.snapshots:
-            return self._with_snapshots(start, shrunk, order, sizes, moved).ravel()
+            return self._with_snapshots(begun[0], shrunk, order, sizes).ravel()
+        return all_passes(plan, self._step, begun, shrunk, order, sizes, weights)[1].ravel()
 
-        def step(carry: tuple[Matrix, Matrix], batch: tuple) -> tuple[tuple[Matrix, Matrix], None]:
-            params, average = carry
-            shrunk, size, weight = batch
-            params = moved(params, gradient_sum(self.loss, params, shrunk) / plan.batch_size, size)
-            return (params, average + weight * params if plan.averaged else params), None
+    def begun(self, dtype: jnp.dtype) -> Iterates:
+        """The iterates before the first step."""
+        start = self.start.astype(dtype).reshape(-1, self.num_classes)
+        return start, jnp.zeros_like(start)
 
-        return all_passes(plan, step, (start, jnp.zeros_like(start)), shrunk, order, sizes, weights)[1].ravel()
+    def advanced(self, iterates: Iterates, rows: Rows, sizes: jax.Array, weights: jax.Array) -> Iterates:
+        """The iterates after the steps f[s] over the next rows, which come in their order and fill s batches."""
+        shrunk = shrunk_rows(rows, self.norm_bound, self.num_classes)
+        return in_batches(self.plan, self._step, iterates, shrunk, sizes, weights)
 
-    def _with_snapshots(self, start: Matrix, shrunk, order: jax.Array, sizes: jax.Array, moved) -> Matrix:
+    def _step(self, iterates: Iterates, batch: tuple) -> tuple[Iterates, None]:
+        params, average = iterates
+        shrunk, size, weight = batch
+        params = self._moved(params, gradient_sum(self.loss, params, shrunk) / self.plan.batch_size, size)
+        return (params, average + weight * params if self.plan.averaged else params), None
+
+    def _moved(self, params: Matrix, slope: Matrix, size: jax.Array) -> Matrix:
+        return projected(params - size * (slope + self.plan.ridge * params), self.plan.radius)
+
+    def _with_snapshots(self, start: Matrix, shrunk: ShrunkRows, order: jax.Array, sizes: jax.Array) -> Matrix:
         plan = self.plan
 
         def take(params: Matrix, slices: tuple) -> tuple[Matrix, None]:
@@ -192,7 +231,7 @@ class PassDescent(Query):
             def step(params: Matrix, batch: tuple) -> tuple[Matrix, None]:
                 shrunk, size = batch
                 at_params, at_snapshot = (gradient_sum(self.loss, point, shrunk) for point in (params, snapshot))
-                return moved(params, (at_params - at_snapshot) / plan.batch_size + mean, size), None
+                return self._moved(params, (at_params - at_snapshot) / plan.batch_size + mean, size), None
 
             return one_pass(plan, step, params, shrunk, *slices), None
 
@@ -227,7 +266,7 @@ class EngineResult(PassDescent):
 
     name: ClassVar[str] = "engine_result"
 
-    def answer(self, rows: Rows | PassRows, noise: Noise, adjacency: Adjacency) -> jax.Array:
+    def answer(self, rows: Rows | TakesPasses, noise: Noise, adjacency: Adjacency) -> jax.Array:
         check_adjacency(adjacency)
         result = jnp.asarray(rows.passes(self, None)) if isinstance(rows, PassRows) else self.empty()
         return self.release(result, noise, adjacency)

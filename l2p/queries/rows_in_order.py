@@ -1,10 +1,12 @@
 """Steps over batches of rows, one batch after another, for queries that go through the rows in order."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from l2p.models import GeneralizedLinear
 from l2p.privacy.sensitivity.passes import Passes
@@ -59,9 +61,17 @@ def orders(plan: Passes, noise: Noise) -> jax.Array:
     size = plan.steps_per_pass * plan.batch_size
     if plan.order == "with_replacement":
         return noise.subsets(plan.num_rows, plan.num_passes * size, 1).reshape(plan.num_passes, size)
-    drawn = noise.subsets(plan.num_rows, plan.num_passes if plan.order == "fresh" else 1, plan.num_rows)
+    drawn = noise.orders(plan.num_rows, plan.num_passes if plan.order == "fresh" else 1)
     padded = jnp.pad(drawn, ((0, 0), (0, size - plan.num_rows)), constant_values=-1)
     return jnp.broadcast_to(padded, (plan.num_passes, size))
+
+
+def orders_in_turn(plan: Passes, noise: Noise) -> Iterator[np.ndarray]:
+    """The same orders of permuted rows, i32[m] of each pass at its turn; the next may overwrite it."""
+    if plan.order == "fresh":
+        return noise.orders_in_turn(plan.num_rows, plan.num_passes)
+    (order,) = noise.orders_in_turn(plan.num_rows, 1)
+    return itertools.repeat(order, plan.num_passes)
 
 
 Step = Callable[[Any, tuple], tuple[Any, None]]
@@ -74,8 +84,12 @@ def one_pass(plan: Passes, step: Step, carry: Any, rows: ShrunkRows, order: jax.
     """
     exists = (order >= 0) & (order < rows.counted.shape[0])
     picked = jax.tree.map(lambda leaf: leaf[jnp.where(exists, order, 0)], rows)
-    picked = picked._replace(counted=picked.counted * exists)
-    batches = jax.tree.map(lambda leaf: leaf.reshape(-1, plan.batch_size, *leaf.shape[1:]), picked)
+    return in_batches(plan, step, carry, picked._replace(counted=picked.counted * exists), *per_step)
+
+
+def in_batches(plan: Passes, step: Step, carry: Any, rows: ShrunkRows, *per_step: jax.Array) -> Any:
+    """`one_pass` over rows that come in their order and fill their batches."""
+    batches = jax.tree.map(lambda leaf: leaf.reshape(-1, plan.batch_size, *leaf.shape[1:]), rows)
     return jax.lax.scan(step, carry, (batches, *per_step))[0]
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -53,7 +53,7 @@ class EngineWeights(PassRows):
                 "method can be run on them; call l2p.bolt_on."
             )
 
-    def passes(self, query: PassDescent, order: jax.Array | None) -> np.ndarray:
+    def passes(self, query: PassDescent, orders: Iterator[np.ndarray] | None) -> np.ndarray:
         return self._weights
 
 

@@ -80,7 +80,7 @@ def plan_run(
     if isinstance(task.private, PassRows):
         task.private.check_model(named.protector, model)
     if not named.protector.additive:
-        checks.check_whole(named.name, task.private, num_rows)
+        checks.check_whole(named.name, task.private, num_rows, named.protector.streams)
     if budget.adjacency is not Adjacency.ADD_REMOVE:  # under which lines are private, and none is planned for
         checks.check_planned(named.name, named.protector.planned_rows, num_lines)
     params = _starting_point(model, num_features, params)

@@ -108,15 +108,16 @@ def _train(
             full_passes = isinstance(setup.price_list.sampler, FullBatch) and setup.model.reads_features
             rows = single(rows) if noise.releases else rows.ready(full_passes)
         public = single(task.public)
-        begin = _start if isinstance(rows, Rows) else start
-        run, first = begin(protector, params, rows, setup, noise.draw(0), public)
+        in_turn = isinstance(rows, RowSource)
+        begin = start if in_turn else _start
+        run, first = begin(protector, params, rows, setup, noise.draw(0, in_turn), public)
         blocks = [first]
         chunk = max(1, min(CHUNK, NOISE_NUMBERS // params.size))
         for step in range(0, protector.num_steps, chunk):
             if not run.alive:
                 break
             num_steps = min(chunk, protector.num_steps - step)
-            run, records = _go_on(protector, run, rows, setup, noise.draw(num_steps), num_steps, public)
+            run, records = _go_on(protector, run, rows, setup, noise.draw(num_steps, in_turn), num_steps, public)
             blocks.append(records)
     return run, blocks
 

@@ -22,9 +22,9 @@ class SimulatedNoise:
     key: jax.Array
     releases: ClassVar[bool] = False
 
-    def draw(self, num_steps: int) -> Simulation:
+    def draw(self, num_steps: int, in_turn: bool = False) -> Simulation:
         """The noise of so many steps, all of which comes from the key."""
-        del num_steps
+        del num_steps, in_turn
         return Simulation(self.key, keeps_answers=True)
 
     @contextlib.contextmanager
@@ -49,10 +49,11 @@ class ReleasedNoise:
     per_step: tuple[AnyDraw, ...]
     releases: ClassVar[bool] = True
 
-    def draw(self, num_steps: int) -> Release:
-        """Fresh noise for so many steps, or for `init` where there are none."""
+    def draw(self, num_steps: int, in_turn: bool = False) -> Release:
+        """Fresh noise for so many steps, or for `init` where there are none; orders of rows are drawn `in_turn` where
+        not all rows are here."""
         begin = () if num_steps else self.at_start
-        drawn = self.entropy.draw(begin, 1), self.entropy.draw(self.per_step, num_steps)
+        drawn = self.entropy.draw(begin, 1), self.entropy.draw(self.per_step, num_steps, in_turn)
         init, steps = jax.device_put(drawn)
         return Release(init, steps, begin, self.per_step)
 

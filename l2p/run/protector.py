@@ -27,7 +27,8 @@ class Protector(Struct, abc.ABC):
       models: names of the models it can train.
       any_model: whether it trains users' own models, too, for it asks for clipped gradients and losses alone.
       mechanisms: noise distributions of its queries; decides the accountant when none is named.
-      additive: whether all its queries are sums over rows; others need every row in memory, so they cannot stream.
+      additive: whether all its queries are sums over rows; others need every row in memory.
+      streams: whether its queries can be answered where rows stream: they are sums, or passes over permuted rows.
       sampler: which rows the queries of a step read; static. Sums are divided by `Setup.batch_rows`.
       adaptive_noise: whether noise levels or the stopping time depend on earlier answers. Such a run is certified by
         its filter at the cap, never by what it has spent so far. Set it to False only if noise and stopping time are
@@ -55,6 +56,10 @@ class Protector(Struct, abc.ABC):
     def trains(self, model: Model) -> bool:
         """True if it was made for this model."""
         return model.name in self.models or (self.any_model and model.name not in NAMES)
+
+    @property
+    def streams(self) -> bool:
+        return self.additive
 
     def check_model(self, model: Model) -> None:
         """Refuse a model, or settings, that its proof does not cover; `InputError`, before a row is read."""

@@ -15,6 +15,7 @@ from l2p.privacy.cost.sampling import PermutationEpochs, Sampler
 from l2p.privacy.events import Adjacency
 from l2p.task.row_digest import PassDigest
 from l2p.task.rows import Rows
+from l2p.task.shuffled import check_room
 from l2p.task.sources import ArraySource, RemoteRows, RowSource, WrappedSource
 
 
@@ -182,13 +183,17 @@ def check_mask(rows: Rows | RowSource) -> None:
         )
 
 
-def check_whole(name: str, rows: Rows | RowSource, num_rows: int) -> None:
-    """Refuse rows that protector `name`, which solves on all of them at once, cannot take."""
+def check_whole(name: str, rows: Rows | RowSource, num_rows: int, streams: bool) -> None:
+    """Refuse rows that protector `name`, whose queries are no sums, cannot take; where it `streams` it can, but
+    for rows on other machines, if there is room to shuffle them."""
     if isinstance(rows, RowSource) and not rows.solves:
-        raise InputError(
-            f"protector {name!r} solves on all rows at once, but these stream, a block at a time; load them into "
-            "memory, or choose a method that goes step by step."
-        )
+        if not streams or isinstance(rows, RemoteRows):
+            raise InputError(
+                f"protector {name!r} solves on all rows at once, or reads them in another way than once in each of "
+                "its passes, but these stream, a block at a time; load them into memory, or choose a method that goes "
+                "step by step."
+            )
+        check_room(num_rows, rows.num_features)
     if shape_of(rows)[0] > num_rows:
         raise InputError(
             f"the table has more lines than N, declared as {num_rows}, and the sensitivity of a solve is proved for at "

@@ -9,25 +9,21 @@ import abc
 import dataclasses
 import math
 import os
-import secrets
-from collections.abc import Sequence
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from randomgen import ChaCha
 
 from l2p.base import struct
 from l2p.base.compiled import as_one
 from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs, Sampler
 from l2p.task.exact_sums import MARGIN, ExactSum, Quantized, value_of
+from l2p.task.keystream import KEY_BYTES, keystream, orders_of
 
 #: Steps of the release grid per unit of a query's bound on one row's contribution.
 GRID_STEPS = 2.0**20
-
-#: Bytes of a release's key, and rounds of ChaCha, as in RFC 8439.
-KEY_BYTES, ROUNDS = 32, 20
 
 
 @struct.dataclass
@@ -78,9 +74,16 @@ class Noise(abc.ABC):
         """The rows, out of `num_rows` lines, that a query at `step` i32[] (from 0) reads."""
 
     def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
-        """i32[count, size]: independent draws of `size` lines without replacement, in random order where that is all
-        of them; what a non-additive query reads its rows in."""
+        """i32[count, size]: independent draws of `size` lines without replacement, for a non-additive query."""
         raise TypeError(f"{type(self).__name__} draws no rows within a query.")
+
+    def orders(self, num_rows: int, count: int) -> jax.Array:
+        """i32[count, num_rows]: independent random orders of all lines, for a non-additive query."""
+        raise TypeError(f"{type(self).__name__} draws no order of rows within a query.")
+
+    def orders_in_turn(self, num_rows: int, count: int) -> Iterator[np.ndarray]:
+        """The same orders, each drawn at its turn, for rows that stream; the next may overwrite it."""
+        raise TypeError(f"{type(self).__name__} draws no order of rows within a query.")
 
     def directions(self, count: int, size: int) -> jax.Array:
         """Standard noise f[count, size] of the `gamma` mechanism: uniform directions, each of Gamma(size) length."""
@@ -132,6 +135,14 @@ class KeyNoise(Noise):
     def subsets(self, num_rows: int, count: int, size: int) -> jax.Array:
         return _simulated_subsets(self._next_key(), num_rows, count, size)
 
+    def orders(self, num_rows: int, count: int) -> jax.Array:
+        keys = jax.random.split(self._next_key(), count)
+        return jax.vmap(lambda key: jax.random.permutation(key, num_rows))(keys)
+
+    def orders_in_turn(self, num_rows: int, count: int) -> Iterator[np.ndarray]:
+        keys = jax.random.split(self._next_key(), count)
+        return (np.asarray(jax.random.permutation(key, num_rows)) for key in keys)
+
 
 def _members(key: jax.Array, rate: float, num_rows: int, capacity: int) -> jax.Array:
     """i32[capacity]: the first lines, in order, of those that are drawn with probability `rate` each, independently;
@@ -147,8 +158,6 @@ def _members(key: jax.Array, rate: float, num_rows: int, capacity: int) -> jax.A
 
 def _simulated_subsets(key: jax.Array, num_rows: int, count: int, size: int) -> jax.Array:
     """`Noise.subsets` by the first `size` swaps of a shuffle, which may start from any order."""
-    if size == num_rows:
-        return jax.vmap(lambda subkey: jax.random.permutation(subkey, num_rows))(jax.random.split(key, count))
     first = jnp.arange(size)
     partners = jax.random.randint(key, (count, size), first, num_rows)
 
@@ -188,7 +197,15 @@ class SubsetDraw:
     size: int
 
 
-AnyDraw = Draw | BatchDraw | SubsetDraw
+@dataclasses.dataclass(frozen=True)
+class OrderDraw:
+    """Arguments of one call of `Noise.orders` or `Noise.orders_in_turn`."""
+
+    num_rows: int
+    count: int
+
+
+AnyDraw = Draw | BatchDraw | SubsetDraw | OrderDraw
 
 
 class PlannedNoise(Noise):
@@ -210,14 +227,18 @@ class PlannedNoise(Noise):
         self.draws.append(SubsetDraw(num_rows, count, size))
         return jnp.zeros((count, size), jnp.int32)
 
+    def orders(self, num_rows: int, count: int) -> jax.Array:
+        self.draws.append(OrderDraw(num_rows, count))
+        return jnp.zeros((count, num_rows), jnp.int32)
+
 
 class HostNoise(Noise):
     """Noise drawn on the host before the step, in the order of the calls.
 
     Noise comes as float64 bit patterns u32[size, 2], a batch as lines i32[capacity] of the table, -1 for none, subsets
-    as lines i32[count, size]. Use it inside `jax.enable_x64(True)`. The Gaussian sums of `add` are rounded to multiples
-    of `grid`, or of a coarser grid if the noise is wider than the bound, because the last bits of float64 noise form
-    patterns of the sampler's own.
+    as lines i32[count, size], orders as lines i32[count, num_rows] or, to be drawn in turn, as their key. Use it inside
+    `jax.enable_x64(True)`. The Gaussian sums of `add` are rounded to multiples of `grid`, or of a coarser grid if the
+    noise is wider than the bound, because the last bits of float64 noise form patterns of the sampler's own.
     """
 
     keeps_answers = True
@@ -267,6 +288,15 @@ class HostNoise(Noise):
             raise RuntimeError(f"{draw} was planned, but the step asked for {count} subsets of {size} of {num_rows}.")
         return lines
 
+    def orders(self, num_rows: int, count: int) -> jax.Array:
+        drawn, draw = next(self._draws)
+        if draw != OrderDraw(num_rows, count):
+            raise RuntimeError(f"{draw} was planned, but the step asked for {count} orders of {num_rows} rows.")
+        return drawn
+
+    def orders_in_turn(self, num_rows: int, count: int) -> Iterator[np.ndarray]:
+        return orders_of(np.asarray(self.orders(num_rows, count)), num_rows, count)
+
 
 @as_one
 def _noised(aggregate: ExactSum, scale: jax.Array, standard: jax.Array) -> jax.Array:
@@ -291,9 +321,7 @@ class Entropy:
 
     def __init__(self, seed: int | None = None):
         self.is_private = seed is None
-        key = int.from_bytes(secrets.token_bytes(KEY_BYTES), "little") if seed is None else seed
-        bits: Any = ChaCha(key=key, rounds=ROUNDS)  # its stubs do not say that it is a BitGenerator
-        self._generator = np.random.Generator(bits)
+        self._generator = keystream(seed)
         self._epoch: np.ndarray = np.zeros(0, np.int32)
         self._process = os.getpid()
 
@@ -304,9 +332,9 @@ class Entropy:
             "difference of two answers would have none; make a new Entropy() where the copy was to be used."
         )
 
-    def draw(self, plan: Sequence[AnyDraw], num_steps: int) -> list[np.ndarray]:
+    def draw(self, plan: Sequence[AnyDraw], num_steps: int, in_turn: bool = False) -> list[np.ndarray]:
         """For each draw, bit patterns u32[num_steps, size, 2], or lines of the table i32[num_steps, capacity] or
-        i32[num_steps, count, size].
+        i32[num_steps, count, size]; of orders that are to be drawn `in_turn` their keys u32[num_steps, 8].
 
         Raises:
           RuntimeError: called in a process forked from the one that made this object.
@@ -317,24 +345,34 @@ class Entropy:
                 "and the difference of two answers would have none; make a new Entropy() after the fork, in each "
                 "process."
             )
-        return [self._drawn(draw, num_steps) for draw in plan]
+        return [self._drawn(draw, num_steps, in_turn) for draw in plan]
 
-    def _drawn(self, draw: AnyDraw, num_steps: int) -> np.ndarray:
+    def _drawn(self, draw: AnyDraw, num_steps: int, in_turn: bool) -> np.ndarray:
         if isinstance(draw, Draw):
             return self._noise(draw, num_steps)
         if isinstance(draw, BatchDraw):
             return self._batches(draw, num_steps)
+        if isinstance(draw, OrderDraw):
+            return self._orders(draw, num_steps, in_turn)
         drawn = [self._subsets(draw) for _ in range(num_steps)]
         return np.array(drawn, np.int32).reshape(num_steps, draw.count, draw.size)
+
+    def _orders(self, draw: OrderDraw, num_steps: int, in_turn: bool) -> np.ndarray:
+        words = [np.frombuffer(self._generator.bytes(KEY_BYTES), "<u4") for _ in range(num_steps)]
+        keys = np.array(words, np.uint32).reshape(num_steps, KEY_BYTES // 4)
+        if in_turn:
+            return keys
+        drawn = np.empty((num_steps, draw.count, draw.num_rows), np.int32)
+        for key, orders in zip(keys, drawn, strict=True):
+            for place, order in enumerate(orders_of(key, draw.num_rows, draw.count)):
+                orders[place] = order
+        return drawn
 
     def _subsets(self, draw: SubsetDraw) -> np.ndarray:
         if draw.size == 1:
             return self._generator.integers(draw.num_rows, size=(draw.count, 1), dtype=np.int32)
-        # `choice` leaves a whole table in order unless it is told to shuffle.
-        is_permutation = draw.size == draw.num_rows
         drawn = [
-            self._generator.choice(draw.num_rows, draw.size, replace=False, shuffle=is_permutation)
-            for _ in range(draw.count)
+            self._generator.choice(draw.num_rows, draw.size, replace=False, shuffle=False) for _ in range(draw.count)
         ]
         return np.array(drawn, np.int32)
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs, Poisson
-from l2p.task import noise
+from l2p.task import keystream
 from l2p.task.noise import BatchDraw, Draw, Entropy
 
 #: One draw of each kind that a release makes.
@@ -42,7 +42,7 @@ KEYSTREAMS = {
 @pytest.mark.parametrize("simd", [True, False])
 def test_a_release_draws_from_the_published_keystream_of_256_bits_of_the_operating_system(key, simd, monkeypatch):
     sizes = []
-    monkeypatch.setattr(noise.secrets, "token_bytes", lambda size: sizes.append(size) or key)
+    monkeypatch.setattr(keystream.secrets, "token_bytes", lambda size: sizes.append(size) or key)
     bits = Entropy()._generator.bit_generator
     assert sizes == [32]
     assert bits.state["state"]["rounds"] == 20
@@ -52,7 +52,7 @@ def test_a_release_draws_from_the_published_keystream_of_256_bits_of_the_operati
 
 def test_everything_a_release_draws_comes_from_that_stream(monkeypatch):
     """Draws of every kind consume words of the stream, and Gumbel noise is -log(-log) of uniforms from it."""
-    monkeypatch.setattr(noise.secrets, "token_bytes", lambda size: bytes(range(size)))
+    monkeypatch.setattr(keystream.secrets, "token_bytes", lambda size: bytes(range(size)))
     entropy = Entropy()
     words = entropy._generator.bit_generator
     for draw in PLAN:

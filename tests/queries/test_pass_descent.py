@@ -20,7 +20,7 @@ from l2p.protectors import BoltOn, NoisySGD
 from l2p.queries import NoisyPasses, PassDescent, SampledPasses
 from l2p.queries.rows_in_order import orders
 from l2p.run.run import null_invalid
-from l2p.task.noise import GRID_STEPS, Entropy, HostNoise, KeyNoise, PlannedNoise, SubsetDraw
+from l2p.task.noise import GRID_STEPS, Entropy, HostNoise, KeyNoise, OrderDraw, PlannedNoise, SubsetDraw
 from l2p.task.rows import Rows
 from tests.queries.test_descent import possible_rows
 
@@ -281,9 +281,13 @@ def test_sampled_noise_pays_for_all_steps_and_published_noise_does_not():
 
 @pytest.mark.slow
 def test_rows_are_drawn_uniformly_and_afresh():
+    plan = [OrderDraw(4, 2_000)]
     for size, count in ((1, 2_000), (2, 2_000), (4, 2_000)):
-        simulated = KeyNoise(jax.random.key(7)).subsets(4, count, size)
-        released = Entropy(3).draw([SubsetDraw(4, count, size)], 1)[0][0]
+        if size < 4:
+            simulated = KeyNoise(jax.random.key(7)).subsets(4, count, size)
+            released = Entropy(3).draw([SubsetDraw(4, count, size)], 1)[0][0]
+        else:
+            simulated, released = KeyNoise(jax.random.key(7)).orders(4, count), Entropy(3).draw(plan, 1)[0][0]
         for drawn in (np.asarray(simulated), released):
             assert drawn.shape == (count, size)
             assert (np.diff(np.sort(drawn, 1), axis=1) > 0).all()  # no line twice

@@ -1,6 +1,7 @@
 """`l2p schema`, `apply` and `predict` on files and databases."""
 
 import json
+import tempfile
 
 import duckdb
 import numpy as np
@@ -8,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 import l2p
+from l2p.commands import streaming
 from l2p.commands.cli import main
 from l2p.tables.reading import open_table
 from l2p.tables.schema import stream
-from l2p.tables.schema.stream import is_large
+from l2p.tables.schema.stream import is_large, streamed
 from tests.canaries import observed
 from tests.tables.ward_files import SECRET, WARD, N, address_of, apply, columns
 
@@ -104,8 +106,33 @@ def test_what_cannot_be_predicted_leaves_no_database_behind(tmp_path, trained):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.csv"]
 
 
+@pytest.mark.slow
+def test_bolt_on_streams_a_table_that_is_too_large_for_memory(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "_memory", lambda: 2**16)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    opened = []
+    monkeypatch.setattr(streaming, "streamed", lambda *args: opened.append(args) or streamed(*args))
+    args = apply(folder, f"duckdb://{folder}/ward.db?table=ward", tmp_path / "run", "--set", "num_passes=2")
+    args[args.index("noisygd")] = "bolt_on"
+    code, text = observed(lambda: main(args))
+    assert code == 0, text
+    assert len(opened) == 1
+    card = json.loads((tmp_path / "run" / "card.json").read_text())
+    assert (card["num_rows"], card["private_release"]) == (N, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_small_tables_are_kept_in_memory_and_large_ones_stream(address, monkeypatch):
     assert not is_large(address, WARD)
     monkeypatch.setattr(stream, "_memory", lambda: 2**16)
     assert is_large(address, WARD) or address.startswith("postgresql")  # whose statistics may not know yet
     assert is_large(address, WARD, num_rows=N)
+
+
+def test_memory_is_what_the_container_may_take(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "_CONTAINER", tmp_path / "memory.max")
+    machine = stream._memory()
+    for limit, memory in (("max\n", machine), (f"{2**70}\n", machine), ("4096\n", 4096)):
+        (tmp_path / "memory.max").write_text(limit)
+        assert stream._memory() == memory

@@ -19,12 +19,13 @@ from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.cost.sampling import PermutationEpochs, Poisson
-from l2p.protectors import HAND_DESIGNED
+from l2p.protectors import HAND_DESIGNED, BoltOn
+from l2p.release import run_noise
 from l2p.run.run import Release, advance, advance_streaming, plan_noise, start
 from l2p.tables.reading import open_table
 from l2p.tables.schema import Encoding, Ignore, Unit, read_rows, stream
 from l2p.tables.schema.stream import streamed
-from l2p.task import lookahead
+from l2p.task import lookahead, shuffled
 from l2p.task.noise import BatchDraw, Entropy
 from l2p.task.rows import Rows
 from l2p.task.sources import ArraySource
@@ -98,6 +99,20 @@ def test_one_noise_stream_gives_the_same_parameters_from_memory_files_and_databa
     for streams in ends[2:]:
         np.testing.assert_array_equal(ends[1], streams)  # sums are whole numbers, so not a bit differs
     assert np.abs(ends[0]).min() > 0
+
+
+def bolted(data, monkeypatch, **options):
+    with monkeypatch.context() as patch:
+        patch.setattr(run_noise, "Entropy", lambda: Entropy(5))
+        return l2p.private_train(data, BoltOn(N, 2, 50), BUDGET, **options)
+
+
+@pytest.mark.slow(but=["parquet", "duckdb"])
+def test_bolt_on_takes_the_same_passes_from_memory_files_and_databases(address, table, monkeypatch):
+    monkeypatch.setattr(shuffled, "PART", 2**16)  # of twenty such parts
+    in_memory = bolted(table, monkeypatch, schema=WARD)
+    with streamed(address, WARD) as rows:
+        np.testing.assert_array_equal(bolted(rows, monkeypatch).params, in_memory.params)
 
 
 class Passes(ArraySource):

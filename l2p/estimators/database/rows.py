@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from l2p.base.errors import InputError, ending_run
@@ -80,16 +79,17 @@ class TableRows(PassRows):
                 "or none."
             )
 
-    def passes(self, query: PassDescent, order: jax.Array | None) -> np.ndarray:
+    def passes(self, query: PassDescent, orders: Iterator[np.ndarray] | None) -> np.ndarray:
+        assert orders is not None
         plan, loss = query.plan, query.loss
         width = loss.width if isinstance(loss, HuberSVM) else None
         radius = plan.radius if math.isfinite(plan.radius) else None
         settings = plan.batch_size, plan.ridge, radius, float(np.float32(query.norm_bound)), width
         sizes = plan.step_sizes.reshape(plan.num_passes, -1)
         params = np.asarray(query.start, np.float64)
-        for drawn, size in zip(np.asarray(order), sizes, strict=True):
-            places = np.empty(plan.num_rows, np.int32)
-            places[drawn[: plan.num_rows]] = np.arange(1, plan.num_rows + 1)
+        places = np.empty(plan.num_rows, np.int32)
+        for order, size in zip(orders, sizes, strict=True):
+            places[order] = np.arange(1, plan.num_rows + 1, dtype=np.int32)
             with ending_run():
                 (answer,) = self._table.ask(_PASS, _bound(_SELECT_ROWS, places, params, size, *settings))
             params = np.array(answer, np.float64)

@@ -24,6 +24,8 @@ RULES = ("constant", "decreasing", "square_root", "strongly_convex", "inverse_po
 ORDERS = ("fresh", "same", "with_replacement")
 #: The most steps, whose numbers are kept one by one, and the most rows that all passes together read.
 MAX_STEPS, MAX_READ = 2**24, 2**31
+#: Steps whose moves are computed from Python's numbers at a time.
+_AT_ONCE = 2**16
 # Rounding to the nearest, over as many steps.
 _UP = 1 + 1e-8
 
@@ -139,7 +141,7 @@ class Passes:
         counted = max(math.ceil(self.averaged * self.num_steps), 1)
         return np.where(np.arange(self.num_steps) >= self.num_steps - counted, 1 / counted, 0.0)
 
-    @functools.cached_property
+    @property
     def stretches(self) -> np.ndarray:
         """rho_t f64[T], how much further apart a step may bring two runs.
 
@@ -153,14 +155,19 @@ class Passes:
             )
         return np.maximum(1 - self.ridge * self.step_sizes, self.beta * self.step_sizes - 1)
 
-    @functools.cached_property
+    @property
     def moves(self) -> np.ndarray:
         """f64[T], how far a difference of one unit in the sum of batch t moves what is returned."""
-        later, products = 0.0, np.empty(self.num_steps)
-        weights, stretches = self.weights.tolist(), [*self.stretches.tolist()[1:], 0.0]
-        for step in range(self.num_steps - 1, -1, -1):
-            later = weights[step] + stretches[step] * later
-            products[step] = later
+        later, stretch, products, rho = 0.0, 0.0, np.empty(self.num_steps), self.stretches
+        for start in reversed(
+            range(0, self.num_steps, _AT_ONCE)
+        ):  # Python's numbers of all steps would fill the memory
+            part = slice(start, start + _AT_ONCE)
+            weights, stretches = self.weights[part].tolist(), rho[part].tolist()
+            for step in reversed(range(len(weights))):
+                later = weights[step] + stretch * later
+                stretch = stretches[step]
+                products[start + step] = later
         return products * self.step_sizes / self.batch_size
 
     def sensitivity(self, tail: float = 0.0) -> float:
@@ -170,10 +177,12 @@ class Passes:
         its own. With replacement the number of hits is random, and `tail` is the probability, above 0, that the result
         moves further.
         """
-        if self.order == "with_replacement":
-            return self._quantile(tail) * _UP
+        return (self._quantile(tail) if self.order == "with_replacement" else self._furthest) * _UP
+
+    @functools.cached_property
+    def _furthest(self) -> float:
         by_pass = self.moves.reshape(self.num_passes, self.steps_per_pass)
-        return float(by_pass.max(1).sum() if self.order == "fresh" else by_pass.sum(0).max()) * _UP
+        return float(by_pass.max(1).sum() if self.order == "fresh" else by_pass.sum(0).max())
 
     def _quantile(self, tail: float) -> float:
         """Chernoff's bound on the sum over T batches of b draws, each of which hits the row with probability 1 / m."""
@@ -183,9 +192,11 @@ class Passes:
                 f"which {tail!r} is not; choose one strictly between 0 and 1, far below delta."
             )
 
+        moves = self.moves
+
         def bound(log_rate: float) -> float:
-            rate = math.exp(log_rate) / self.moves.max()
-            log_mean = self.batch_size * np.log1p(np.expm1(rate * self.moves) / self.num_rows).sum()
+            rate = math.exp(log_rate) / moves.max()
+            log_mean = self.batch_size * np.log1p(np.expm1(rate * moves) / self.num_rows).sum()
             return float((log_mean - math.log(tail)) / rate)
 
         # Every rate gives a valid bound.
@@ -202,10 +213,11 @@ class Passes:
         """
         shape = self.num_passes, self.steps_per_pass
         later = np.ones(shape)
-        later[:, :-1] = np.cumprod(self.stretches.reshape(shape)[:, :0:-1], 1)[:, ::-1]
+        stretches = self.stretches.reshape(shape)
+        later[:, :-1] = np.cumprod(stretches[:, :0:-1], 1)[:, ::-1]
         reach = self.step_sizes.reshape(shape) * later
         distance, grown = 0.0, 1.0
-        for moves, first, stretch in zip(reach, later[:, 0], self.stretches.reshape(shape)[:, 0], strict=True):
+        for moves, first, stretch in zip(reach, later[:, 0], stretches[:, 0], strict=True):
             growth = first * stretch + self.smoothness * moves.sum()
             distance = growth * distance + moves.sum() / self.num_rows + 2 * moves.max() / self.batch_size
             grown *= max(growth, 1.0)

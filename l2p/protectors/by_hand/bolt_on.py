@@ -18,7 +18,7 @@ from l2p.protectors.fields import Between, Count
 from l2p.protectors.hand_designed import Problem
 from l2p.protectors.register import hand_designed
 from l2p.protectors.stepwise.schedulers import SLACK
-from l2p.queries.pass_descent import PassDescent, check_adjacency
+from l2p.queries.pass_descent import PassDescent, check_adjacency, in_one_batch_each
 from l2p.run.protector import Protector
 from l2p.task.feature_map import Basis, FeatureMap
 
@@ -152,6 +152,10 @@ class BoltOn(PassProtector):
     @property
     def mechanisms(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("objective",) if self.order == "with_replacement" else (self.noise,)
+
+    @property
+    def streams(self) -> bool:
+        return in_one_batch_each(self.order, self.snapshots)
 
     def check_model(self, model: Model) -> None:
         super().check_model(model)

@@ -14,6 +14,7 @@ class EnginePasses(BoltOn):
     """Bolt-on SGD whose passes are over: its settings are declared, and it asks for their result alone."""
 
     query: ClassVar[type[PassDescent]] = EngineResult
+    streams = False  # pyrefly: ignore[bad-override]
 
     @classmethod
     def declared(cls, run: EngineRun, budget: Budget, accountant: str | None) -> Self:

@@ -6,6 +6,7 @@ Rows are encoded as by `read_rows`, so a release adds up the same whole numbers.
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from l2p.task.sources import RowSource
 COPIES = 8
 #: Share of the machine's memory that they may take; what is larger streams.
 SHARE = 0.5
+#: The most bytes that Linux lets the processes of a container take.
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
 class StreamedTable(RowSource):
@@ -144,11 +147,13 @@ def is_large(data: Any, schema: Schema, format: Format | None = None, num_rows: 
 
 
 def _memory() -> int:
-    """Bytes of the machine, or 8 GiB where it does not tell."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 2**33
+    """Bytes of the machine, or of the container that this process is in; 8 GiB where neither is told."""
+    sizes = []
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with contextlib.suppress(ValueError, OSError):  # a container without a limit has "max" there
+        sizes.append(int(_CONTAINER.read_text()))
+    return min(sizes, default=2**33)
 
 
 def _of_one_size(parts: Iterator[Rows], size: int) -> Iterator[tuple[Rows, int]]:
