@@ -184,16 +184,16 @@ class AddedDescent(Descent):
 
     Attributes:
       tunes: "wide": terms of curves for wide tables alone, so that runs on all others stay as they are; "line": those
-        of steps along the line (`l2p.protectors.learned.line`); "retreat": those of what is taken back at the end
-        (`l2p.protectors.learned.retreat`); or "public": those of what is taken from public rows
-        (`l2p.protectors.with_public_rows.public_filter`).
+        of steps along the line (`l2p.protectors.learned.line`); "guards": those of the base rate, of the eigenbasis
+        and of what is taken back at the end (`l2p.protectors.learned.retreat`); or "public": those of what is taken
+        from public rows (`l2p.protectors.with_public_rows.public_filter`).
     """
 
     tunes: str = "wide"
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self, "tunes", ("wide", "line", "retreat", "public"))
+        check_choice(self, "tunes", ("wide", "line", "guards", "public"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

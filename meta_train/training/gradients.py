@@ -13,6 +13,7 @@ from l2p.base import struct
 from l2p.base.compiled import quick_options
 from l2p.base.errors import InputError
 from l2p.models import Model
+from l2p.protectors import BaseRate, Eigenbasis
 from l2p.protectors.learned.line import LineStep
 from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.learned.tunable import combine, of_parts, of_wide_tables, partition, tunable
@@ -35,7 +36,7 @@ from meta_train.training.objective import first_segment, next_segment, soft_run,
 from meta_train.training.on_devices import of_tasks, on_host
 
 #: Classes of the parts that `tunes` may name.
-PARTS = {"line": LineStep, "retreat": Retreat, "public": PublicTrust}
+PARTS = {"line": LineStep, "guards": (BaseRate, Eigenbasis, Retreat), "public": PublicTrust}
 #: Parts of a protector that decide what the budget is spent on; purchases that are not free do, too.
 SPENDERS = ("scheduler", "norm_query")
 

@@ -76,8 +76,8 @@ def constant_term(leaf: jax.Array) -> jax.Array:
     return zeros + 1.0 if leaf.ndim == 0 else zeros.at[0].set(1.0) if leaf.ndim == 1 else zeros.at[:, 0].set(1.0)
 
 
-def of_parts(protector: Any, kind: type) -> Any:
-    """The same with 1 at the numbers of parts of a class, and 0 at all others."""
+def of_parts(protector: Any, kind: type | tuple[type, ...]) -> Any:
+    """The same with 1 at the numbers of parts of a class, or of some classes, and 0 at all others."""
 
     def mask(path: tuple, leaf: jax.Array) -> jax.Array:
         fill = jnp.ones_like if isinstance(_fields(protector, path)[-1][0], kind) else jnp.zeros_like
