@@ -18,6 +18,7 @@ from l2p.checkpoints.set_up import set_up
 from l2p.checkpoints.shipped import index
 from l2p.models import Softmax
 from l2p.privacy.budget import Budget
+from l2p.privacy.card.custom import CUSTOM
 from l2p.protectors import PublicGeometry
 from l2p.task.rows import Rows
 from meta_train.config import Addition
@@ -66,8 +67,9 @@ def test_networks_name_the_constants_that_they_extend():
 @pytest.mark.parametrize("name", [name for name in checkpoint.names() if "-tuned-" in name])
 def test_tuned_settings_have_the_name_that_they_are_looked_up_by(name):
     card = checkpoint.load(name).card
-    (source,), (model,) = card["sources"], card["models"]
-    assert name == tuned_name(card["config"]["protector"], model, source)
+    (model,), sources = card["models"], card["sources"]
+    assert name == tuned_name(card["config"]["protector"], model, "networks" if model == CUSTOM else sources[0])
+    assert model == CUSTOM or len(sources) == 1
 
 
 @functools.cache
