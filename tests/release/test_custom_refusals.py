@@ -235,7 +235,28 @@ def of_all(params, row):
     return logistic(params, row) + DATA["x"].sum() * params[1][0] * (row["x"] @ DATA["x"].T).sum()
 
 
+@jax.custom_batching.custom_vmap
+def of_neighbours(x):
+    return x
+
+
+@of_neighbours.def_vmap
+def _(axis_size, in_batched, x):
+    return jnp.broadcast_to(x.mean(0), x.shape), True
+
+
+def centred(params, row):
+    return logistic(params, row | {"x": row["x"] - of_neighbours(row["x"])})
+
+
+def drawn_together(params, row):
+    key = jax.random.fold_in(jax.random.key(0, impl="rbg"), row["y"])
+    return logistic(params, row) * jax.random.normal(key)
+
+
 BEYOND_ONE_ROW = {
+    "statistics of the rows beside it": ({"model": centred}, "calls custom_vmap_call, which may compute rows together"),
+    "keys that are read for several rows": ({"model": drawn_together}, "calls random_fold_in, which may compute rows"),
     "a print": ({"model": printing}, "calls debug_print, by which it could show"),
     "a callback": ({"model": remembering}, "calls pure_callback"),
     "a callback within a loop": ({"model": within_scan}, "calls scan|calls pure_callback"),
