@@ -15,8 +15,6 @@ from l2p.base.errors import InputError
 _BY_NAME = ("pure_callback", "rng_uniform", "infeed", "outfeed")
 #: Operations of which `jax.vmap` may make one of all rows at once, whose outcome for a row others may change.
 _TOGETHER = ("custom_vmap_call", "ffi_call", "rng_bit_generator")
-#: And those that are such with keys of all kinds but one: of many keys they read the first alone.
-_DRAWS = ("random_bits", "random_split", "random_fold_in")
 
 
 def refuse_outside(traced: Sequence[ClosedJaxpr]) -> None:
@@ -86,7 +84,9 @@ def _parts(traced: Sequence[ClosedJaxpr | Jaxpr]) -> Iterator[ClosedJaxpr | Jaxp
 
 def _draws_together(operation: JaxprEqn) -> bool:
     """True for one that draws with keys of which JAX reads, where it is mapped over several, the first alone."""
-    return operation.primitive.name in _DRAWS and operation.invars[0].aval.dtype != _threefry()
+    types = [getattr(atom.aval, "dtype", None) for atom in operation.invars]
+    keys = [type for type in types if type is not None and jax.dtypes.issubdtype(type, jax.dtypes.prng_key)]
+    return operation.primitive.name.startswith("random_") and any(key != _threefry() for key in keys)
 
 
 @functools.cache
