@@ -232,9 +232,10 @@ def rows_at_a_time(parts_of: Callable[..., Sequence[Part]], row: Any, most: int)
 
 
 def _power_of_two(numbers: jax.Array) -> jax.Array:
-    """The largest powers of two f32[...] that are not above numbers f32[...] of at least 2^-126, else that."""
-    bits = jax.lax.bitcast_convert_type(jax.lax.stop_gradient(jnp.maximum(numbers, 2.0**-126)), jnp.int32)
-    return jax.lax.bitcast_convert_type(bits & 0x7F800000, jnp.float32)
+    """The largest powers of two f32[...] that are not above numbers f32[...], and from 2^-126 to 2^126, so that their
+    inverses are normal, too."""
+    within = jax.lax.stop_gradient(jnp.clip(numbers, 2.0**-126, 2.0**126))
+    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(within, jnp.int32) & 0x7F800000, jnp.float32)
 
 
 #: A product of matrices in which a device rounds no factor to fewer bits than those of the norms.
