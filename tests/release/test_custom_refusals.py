@@ -11,7 +11,7 @@ import pytest
 import l2p
 from l2p.base import struct
 from l2p.base.errors import InputError
-from l2p.models import Logistic
+from l2p.models import Logistic, Square
 from l2p.models.custom import CustomLoss
 from l2p.privacy.cost.sampling import FixedSize
 from l2p.privacy.ledger.ledger import Ledger
@@ -185,6 +185,33 @@ class Steep(Logistic):
 def test_a_model_under_the_name_of_another_is_refused(protector, refused):
     sentence = refused(data=table(40), protector=protector, model=Steep(), params=None)
     assert "a model of your own is named 'logistic'" in sentence
+
+
+class Robust(Square):
+    """Residuals are limited by the spread of those of all rows that are computed at once."""
+
+    name = "robust"
+
+    def residual(self, margin, y):
+        plain = super().residual(margin, y)
+        return jnp.clip(plain, -jnp.std(plain), jnp.std(plain))
+
+
+class Showing(Logistic):
+    name = "showing"
+
+    def residual(self, margin, y):
+        jax.debug.print("{}", margin)
+        return super().residual(margin, y)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [(Robust(), "residual of model robust is another for a row where others stand"), (Showing(), "calls debug_print")],
+)
+def test_a_model_that_reaches_beyond_a_row_is_refused(model, says, refused):
+    kind = "regression" if isinstance(model, Square) else None
+    assert says in refused(data=table(40), protector="noisygd", model=model, params=None, kind=kind)
 
 
 def test_an_object_that_is_no_model_is_told_what_is_one(refused):
