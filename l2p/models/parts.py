@@ -7,6 +7,7 @@ norms, Goodfellow 2015), and a sum over rows of scaled products is one product o
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -86,7 +87,7 @@ class Whole(Form):
         return jnp.square(part.vectors).sum()
 
     def moved_sum(self, parts: Part, weights: jax.Array) -> jax.Array:
-        return jnp.tensordot(weights, parts.vectors, 1)
+        return jnp.tensordot(weights, parts.vectors, 1, precision="highest")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,14 +108,21 @@ class Product(Form):
         return 1.0 + 2.0**-30 + 0.5 * self.sizes[0] ** 0.5 * 2.0**-self.bits
 
     def square(self, part: Part) -> jax.Array:
-        if len(part.vectors) == 1:
-            return jnp.square(part.fixed).sum() * jnp.square(part.vectors).sum()
-        return jnp.maximum(((part.fixed @ part.fixed.T) * (part.vectors @ part.vectors.T)).sum(), 0.0)
+        # Activations as small, and derivatives as large, as float32 allows would lose their squares.
+        scale = _power_of_two(jnp.abs(part.fixed).max(1, keepdims=True, initial=0.0))
+        fixed, vectors = part.fixed / scale, part.vectors * scale
+        squares = jnp.square(fixed).sum(1) * jnp.square(vectors).sum(1)
+        if len(squares) == 1:
+            return squares.sum()
+        products = _matmul(fixed, fixed.T) * _matmul(vectors, vectors.T)
+        # Places may cancel, all but what rounding makes of them, which is at most this much.
+        rounding = (sum(self.sizes) + 2 * len(squares)) * len(squares) * jnp.finfo(jnp.float32).epsneg
+        return products.sum() + rounding * squares.sum()
 
     def moved_sum(self, parts: Part, weights: jax.Array) -> jax.Array:
         (inputs, outputs), (shape, order) = self.sizes, self.axes
         vectors = weights[:, None, None] * parts.vectors
-        total = parts.fixed.reshape(-1, inputs).T @ vectors.reshape(-1, outputs)
+        total = _matmul(parts.fixed.reshape(-1, inputs).T, vectors.reshape(-1, outputs))
         return total.reshape(shape).transpose(order)
 
     def rounded(self, part: Part) -> Part:
@@ -221,6 +229,17 @@ def rows_at_a_time(parts_of: Callable[..., Sequence[Part]], row: Any, most: int)
     """How many rows' parts are held at a time: at most so many."""
     shapes = jax.eval_shape(parts_of, row)
     return max(1, min(most, GRADIENT_FLOATS // sum(leaf.size for leaf in jax.tree.leaves(shapes))))
+
+
+def _power_of_two(numbers: jax.Array) -> jax.Array:
+    """The largest powers of two f32[...] that are not above numbers f32[...], and from 2^-126 to 2^126, so that their
+    inverses are normal, too."""
+    within = jax.lax.stop_gradient(jnp.clip(numbers, 2.0**-126, 2.0**126))
+    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(within, jnp.int32) & 0x7F800000, jnp.float32)
+
+
+#: A product of matrices in which a device rounds no factor to fewer bits than those of the norms.
+_matmul = functools.partial(jnp.matmul, precision="highest")
 
 
 def safe_sqrt(squares: jax.Array) -> jax.Array:

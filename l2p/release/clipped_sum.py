@@ -187,8 +187,8 @@ def _refuse_other_rows(model: CustomLoss, parameters: Parameters, batch: Any) ->
     if any(traced and id(constant) not in frozen for constant, traced in zip(held, is_traced, strict=True)):
         raise InputError(
             "the loss closes over an array that is computed in the same step and may come from other rows of the "
-            "batch, as a batch's statistics do, and no budget covers that; hand such arrays over in params, frozen by "
-            "trainable=, or make them before the step from what is public."
+            "batch, as a batch's statistics do, and no budget covers that; make it before the step from what is "
+            "public, or hand it over in params, frozen by trainable=, if no row had a part in it."
         )
     of_batch = jax.tree.leaves(batch)
     if not any(isinstance(leaf, jax.core.Tracer) for leaf in [*of_batch, *held, *parameters.frozen]):

@@ -90,6 +90,7 @@ class LoopState(struct.Struct):
       step: i32[], updates that led here.
       alive: bool[], False once an update was refused.
       count: i32[], answers of the whole loop so far, also of updates that were thrown away.
+      loop: which began with it (static): a program traced for another loop, whose noise it adds, is traced anew.
     """
 
     method: Any
@@ -97,6 +98,7 @@ class LoopState(struct.Struct):
     step: jax.Array
     alive: jax.Array
     count: jax.Array
+    loop: str = struct.field(pytree_node=False)
 
 
 def optax(
@@ -184,7 +186,7 @@ def _transformation(plan: LoopPlan) -> PrivateTransformation:
             nothing = Rows(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1))
             _, vector = plan.vector(params)
             run, _ = start(plan.running, vector, nothing, plan.setup, Simulation(jax.random.key(0)))
-            return LoopState(run.state, run.spending, run.step, run.alive, jnp.zeros((), jnp.int32))
+            return LoopState(run.state, run.spending, run.step, run.alive, jnp.zeros((), jnp.int32), plan.host.loop)
 
     def update(total: Any, state: LoopState, params: Any = None, **others: Any) -> tuple[Any, LoopState]:
         del others  # optax hands on what other transformations of a chain take
@@ -200,7 +202,7 @@ def _transformation(plan: LoopPlan) -> PrivateTransformation:
             run = Run(vector, state.method, state.spending, state.step, state.alive)
             run, _ = take_step(plan.running, run, _Handed(total), plan.setup, noise, None)
             updates = _updates(run.params - vector, parameters)
-            return updates, LoopState(run.state, run.spending, run.step, run.alive, noise.count)
+            return updates, LoopState(run.state, run.spending, run.step, run.alive, noise.count, state.loop)
 
     return PrivateTransformation.of(plan, init, update)
 

@@ -6,6 +6,7 @@ loaded again, counts as well.
 
 import contextlib
 import math
+import secrets
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -44,6 +45,7 @@ class HostSide:
     Attributes:
       row_size: numbers of one row, known from the first sum on.
       reservation: in the ledger of the data set, or None.
+      loop: its name, which no other loop has.
     """
 
     row_size: int = 1
@@ -62,6 +64,7 @@ class HostSide:
         self._warnings, self._evidence = list(warnings), Evidence(num_rows, filter.sampler.rate())
         self._entropy = Entropy(None if key is None else _number(key))
         self._lock, self._count, self._is_over = threading.Lock(), 0, False
+        self.loop = secrets.token_hex(16)
         filter.certify(self._planned, adaptive=False)  # in float64, before a row is read
 
     def refuse_beyond(self, count: jax.Array) -> None:

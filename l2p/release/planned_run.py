@@ -17,6 +17,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.events import Adjacency
 from l2p.queries.pass_descent import PassRows
+from l2p.release.own_model import check_own
 from l2p.release.run_noise import RunNoise, noise_for
 from l2p.tables import public_data, same_table
 from l2p.tables.schema import Schema, schema_of
@@ -66,6 +67,7 @@ def plan_run(
     task = data if isinstance(data, Task) else Task(private=data)
     _check_declared(task.private, unit, weights)
     num_lines, num_features = checks.shape_of(task.private)
+    check_own(model, num_features)
     num_rows = checks.number_of_rows(num_lines, num_rows, budget)
     budget.check_rows(num_rows)
     named, kind = named.for_rows(num_rows), model.known_kind(kind)

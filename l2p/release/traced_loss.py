@@ -1,21 +1,25 @@
 """What a loss of one's own computes, traced on the shapes of a row: its operations and the arrays it holds."""
 
+import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from l2p.base.errors import InputError
 
 #: Operations that tell of a row, or carry something from one to the next, and of which JAX states no effect.
 _BY_NAME = ("pure_callback", "rng_uniform", "infeed", "outfeed")
+#: Operations of which `jax.vmap` may make one of all rows at once, whose outcome for a row others may change.
+_TOGETHER = ("custom_vmap_call", "ffi_call", "rng_bit_generator")
 
 
 def refuse_outside(traced: Sequence[ClosedJaxpr]) -> None:
-    """Refuse a loss that does more than compute: prints a row, stops at one, or remembers it for the next.
+    """Refuse a loss that does more than compute: prints a row, stops at one, or remembers it for the next; and one in
+    which rows that are computed side by side may meet.
 
     Raises:
       InputError: the sentence names the operation.
@@ -28,6 +32,13 @@ def refuse_outside(traced: Sequence[ClosedJaxpr]) -> None:
                     f"the loss calls {operation.primitive.name}, by which it could show private rows, stop at one of "
                     "them, or carry something from one to the next, and no budget covers that; take prints, callbacks, "
                     "run-time checks and mutable state out of it."
+                )
+            if operation.primitive.name in _TOGETHER or _draws_together(operation):
+                raise InputError(
+                    f"the loss calls {operation.primitive.name}, which may compute rows together that stand side by "
+                    "side, so that one of them would change what another adds, and no budget covers that; leave "
+                    "custom_vmap and foreign functions out of it, and draw with keys of "
+                    'jax.random.key(seed, impl="threefry2x32").'
                 )
 
 
@@ -69,6 +80,19 @@ def _parts(traced: Sequence[ClosedJaxpr | Jaxpr]) -> Iterator[ClosedJaxpr | Jaxp
         for operation in part.eqns:
             inner = jax.tree.leaves(list(operation.params.values()))
             yield from _parts([program for program in inner if isinstance(program, (ClosedJaxpr, Jaxpr))])
+
+
+def _draws_together(operation: JaxprEqn) -> bool:
+    """True for one that draws with keys of which JAX reads, where it is mapped over several, the first alone."""
+    types = [getattr(atom.aval, "dtype", None) for atom in operation.invars]
+    keys = [type for type in types if type is not None and jax.dtypes.issubdtype(type, jax.dtypes.prng_key)]
+    return operation.primitive.name.startswith("random_") and any(key != _threefry() for key in keys)
+
+
+@functools.cache
+def _threefry() -> Any:
+    """The type of the keys that JAX draws with for each row as for that row alone."""
+    return jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32")).dtype
 
 
 def _on_host(array: Any) -> np.ndarray:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import l2p
 from l2p.oracle.sums import add_quantized
 from l2p.queries import ClippedGradient
 from l2p.release.custom import custom
@@ -189,6 +190,32 @@ def test_no_row_adds_more_than_the_bound_and_the_margin(bound):
     assert max(lengths) <= np.float32(bound) * (1.0 + MARGIN)
     assert max(lengths) >= bound * (1.0 - 2.0**-12)
     assert min(lengths) == 0.0
+
+
+def squared(params, row):
+    return jnp.square(row["x"] @ params - row["y"]) / 2
+
+
+def over_four_places(params, row):
+    return jnp.vdot(row["x"] @ params, row["y"])
+
+
+def hostile_to_float32():
+    """Losses and rows whose gradients are long, and a norm of which float32 might lose: small activations under large
+    derivatives, of which a square is 0 and places that cancel, all but what rounding makes of them."""
+    for small, large in ((1e-19, 1.8e19), (1e-39, 1e38), (1e-30, 1e30), (3e38, 1e-37)):
+        yield squared, (2000,), {"x": np.full(2000, small), "y": np.array(large)}
+    random = np.random.default_rng(4)
+    common, noise, vector = random.normal(size=(1, 64)), random.normal(size=(4, 64)), random.normal(size=(1, 64))
+    signs = np.array([[1], [-1], [1], [-1]])
+    yield over_four_places, (64, 64), {"x": 1e6 * common + noise, "y": signs * vector}
+
+
+def test_no_row_adds_more_than_the_bound_to_a_sum_of_float32():
+    for loss, shape, row in hostile_to_float32():
+        data = {name: array.astype(np.float32)[None] for name, array in row.items()}
+        total = l2p.clipped_sum(loss, jnp.zeros(shape), data, 1.0).total
+        assert np.linalg.norm(np.asarray(total, np.float64)) <= 1.0 + 1e-5
 
 
 def test_a_row_s_numbers_are_computed_once_for_its_length_and_its_sum():

@@ -11,7 +11,7 @@ import pytest
 import l2p
 from l2p.base import struct
 from l2p.base.errors import InputError
-from l2p.models import Logistic
+from l2p.models import Logistic, Square
 from l2p.models.custom import CustomLoss
 from l2p.privacy.cost.sampling import FixedSize
 from l2p.privacy.ledger.ledger import Ledger
@@ -187,6 +187,33 @@ def test_a_model_under_the_name_of_another_is_refused(protector, refused):
     assert "a model of your own is named 'logistic'" in sentence
 
 
+class Robust(Square):
+    """Residuals are limited by the spread of those of all rows that are computed at once."""
+
+    name = "robust"
+
+    def residual(self, margin, y):
+        plain = super().residual(margin, y)
+        return jnp.clip(plain, -jnp.std(plain), jnp.std(plain))
+
+
+class Showing(Logistic):
+    name = "showing"
+
+    def residual(self, margin, y):
+        jax.debug.print("{}", margin)
+        return super().residual(margin, y)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [(Robust(), "residual of model robust is another for a row where others stand"), (Showing(), "calls debug_print")],
+)
+def test_a_model_that_reaches_beyond_a_row_is_refused(model, says, refused):
+    kind = "regression" if isinstance(model, Square) else None
+    assert says in refused(data=table(40), protector="noisygd", model=model, params=None, kind=kind)
+
+
 def test_an_object_that_is_no_model_is_told_what_is_one(refused):
     assert "model is of type int, which does not say" in refused(data=table(40), model=3, params=None)
 
@@ -235,7 +262,28 @@ def of_all(params, row):
     return logistic(params, row) + DATA["x"].sum() * params[1][0] * (row["x"] @ DATA["x"].T).sum()
 
 
+@jax.custom_batching.custom_vmap
+def of_neighbours(x):
+    return x
+
+
+@of_neighbours.def_vmap
+def _(axis_size, in_batched, x):
+    return jnp.broadcast_to(x.mean(0), x.shape), True
+
+
+def centred(params, row):
+    return logistic(params, row | {"x": row["x"] - of_neighbours(row["x"])})
+
+
+def drawn_together(params, row):
+    key = jax.random.fold_in(jax.random.key(0, impl="rbg"), row["y"])
+    return logistic(params, row) * jax.random.normal(key)
+
+
 BEYOND_ONE_ROW = {
+    "statistics of the rows beside it": ({"model": centred}, "calls custom_vmap_call, which may compute rows together"),
+    "keys that are read for several rows": ({"model": drawn_together}, "calls random_fold_in, which may compute rows"),
     "a print": ({"model": printing}, "calls debug_print, by which it could show"),
     "a callback": ({"model": remembering}, "calls pure_callback"),
     "a callback within a loop": ({"model": within_scan}, "calls scan|calls pure_callback"),

@@ -168,6 +168,21 @@ def test_an_answer_that_is_thrown_away_counts():
     assert ours.card().steps == 4
 
 
+def test_a_program_of_another_loop_adds_no_noise_to_this_one():
+    loops = []
+
+    @jax.jit
+    def step(params, state):  # which reads the newest loop where it is traced, as a cell of a notebook may
+        return loops[-1].update(l2p.clipped_sum(logistic, params, DATA, loops[-1].clipping), state, params)
+
+    for _ in range(2):
+        loops.append(planned(num_steps=3))
+        _, state = step(START, loops[-1].init(START))
+        step(START, state)
+    assert [ours.card().steps for ours in loops] == [2, 2]
+    assert step._cache_size() == 2
+
+
 def test_a_loop_that_goes_on_from_a_saved_state_counts_on():
     ours = planned(num_steps=5)
     params, state = trained(ours, 3)

@@ -26,8 +26,9 @@ LOOP = (
 )
 #: In place of what is said of columns and their bounds.
 PUBLIC = (
-    "Public by declaration: the loss and all that it reads besides one row, where its parameters start and which of "
-    "them stay as they are, the structure of a row and the shapes in it, the number of rows N, every hyper-parameter."
+    "Public by declaration: the loss and all that it reads besides one row, whatever a row was scaled or centred by "
+    "before it came, where its parameters start and which of them stay as they are, the structure of a row and the "
+    "shapes in it, the number of rows N, every hyper-parameter."
 )
 NULL_ROWS = (
     "Rows that hold a value that is not finite in float32, or a whole number beyond 16,777,216, counted as null rows, "
