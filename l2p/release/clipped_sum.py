@@ -32,6 +32,7 @@ class Clipping:
       stability: None clips gradients that are longer; a number scales all of them to norm / (length + stability) times
         theirs, as `auto_clip` does.
       trainable: true for the paths of parameters that are trained; None for all arrays.
+      padded: whether batches have places without a row, so that a sum needs their mask.
 
     >>> Clipping(0.0)
     Traceback (most recent call last):
@@ -41,6 +42,7 @@ class Clipping:
     norm: float
     stability: float | None = None
     trainable: Callable[[str], bool] | None = None
+    padded: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -134,7 +136,7 @@ def clipped_sum(
       params: a pytree of parameters.
       batch: a pytree of arrays whose first axis is rows.
       clipping: that of the transformation which takes the sum, `l2p.optax(...).clipping`; or a norm to clip to.
-      mask: [n], true for rows; places where it is false add nothing. Default all.
+      mask: [n], true for rows; places where it is false add nothing. Default all, where the loop reads all rows.
 
     Raises:
       InputError: an argument does not fit, by shapes and types alone, or the loss holds what may come from other rows.
@@ -150,7 +152,7 @@ def clipped_sum(
         model = _of_trained(loss, parameters, rows)
         _refuse_other_rows(model, parameters, batch)
         vector = parameters.trained.flat_on_device(trained)
-        lines = null_invalid(Rows(rows.flat_on_device(batch), *_counted(batch, mask)))
+        lines = null_invalid(Rows(rows.flat_on_device(batch), *_counted(batch, mask, clipping.padded)))
         query = clipping.query(model, vector)
         total = query.add(query.empty(), lines)
     return ClippedSum(total, jax.random.key(0), clipping, layout_of(parameters), lines.y.shape[0], rows.size)
@@ -196,12 +198,17 @@ def _refuse_other_rows(model: CustomLoss, parameters: Parameters, batch: Any) ->
         refuse_data([*constants(traced), *arrays], batch)
 
 
-def _counted(batch: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
+def _counted(batch: Any, mask: Any, padded: bool) -> tuple[jax.Array, jax.Array]:
     """Targets f32[n], of which a loss of one's own has none, and the mask f32[n]: 1 for a row that counts, 0 for one
     that is masked or holds a whole number that float32 would round."""
     leaves = jax.tree.leaves(batch)
     num_lines = len(leaves[0])
     counted = jnp.ones(num_lines, bool)
+    if mask is None and padded:
+        raise InputError(
+            "this loop draws batches, which have places without a row, and without their mask some row would count "
+            "there many times; pass mask=, the second of what batches() gives."
+        )
     if mask is not None:
         if jnp.shape(mask) != (num_lines,):
             raise InputError(

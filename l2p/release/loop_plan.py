@@ -211,4 +211,5 @@ def clipping_of(
     if type(query) not in (ClippedGradient, NormalizedGradient):
         raise InputError(f"{query.name} is no sum of clipped gradients, which is all that a loop gives; {_FITTING}.")
     stability = float(query.stability) if isinstance(query, NormalizedGradient) else None
-    return Clipping(float(norms[0]), stability, trainable)
+    padded = not isinstance(setup.price_list.sampler, FullBatch)
+    return Clipping(float(norms[0]), stability, trainable, padded)

@@ -127,6 +127,10 @@ SUMS = {
     "a row too many": ({"batch": DATA | {"y": DATA["y"][1:]}}, "'y' of the data has another number of rows"),
     "a batch without a row axis": ({"batch": {"x": jnp.float32(1.0)}}, "no array with an axis of rows"),
     "a mask of another size": ({"mask": np.ones(7)}, r"the mask has shape \[7\] where the batch has another"),
+    "drawn batches without their mask": (
+        {"clipping": Clipping(1.0, padded=True)},
+        "some row would count there many times; pass mask=",
+    ),
     "a negative stability": ({"clipping": lambda: Clipping(1.0, stability=-1.0)}, "would make short gradients long"),
     "a clip norm of NaN": ({"clipping": np.nan}, "a clip norm of nan bounds no gradient"),
     "parameters of whole numbers": ({"params": (jnp.arange(3), START[1])}, "'0' is an array of int32"),
