@@ -23,11 +23,11 @@ _TINY = 1e-12
 
 
 def encoded_rows_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) -> str:
-    """The query of a table's encoded rows in the order of its key: line (int, from 1), x (float8[]), y (0, 1 or NULL),
-    and alone, which is true if the key tells the row from those before it.
+    """The query of a table's encoded rows in the order of its key: line (int, from 1), x (float8[]), y (0, 1,
+    ... or NULL), and alone, which is true if the key tells the row from those before it.
 
     Args:
-      schema: of numbers with bounds, and two classes.
+      schema: of numbers with bounds, and classes.
       table: its quoted name.
       key: a column.
       kinds: the types of its columns.
@@ -96,16 +96,16 @@ def _label(schema: Schema, kinds: Mapping[str, str]) -> str:
     target = schema.target
     kind, classes = kinds.get(target.column), tuple(target.classes or ())
     fitting = float if kind in NUMBERS else bool if kind == "bool" else str
-    if len(classes) != 2 or kind_of(classes[0]) is not fitting:
+    if not classes or kind_of(classes[0]) is not fitting:
         raise InputError(
-            f"the labels of {target.column!r} cannot be told apart in the database: declare two classes, and of the "
+            f"the labels of {target.column!r} cannot be told apart in the database: declare classes, and of the "
             "column's own type (texts, numbers or booleans)."
         )
     cell = quoted(target.column)
     cell = {float: f"{cell}::float8", bool: cell, str: f"btrim({cell}::text, E' \\t\\n\\r\\f\\v')"}[fitting]
     spellings = [(label, *(word for word, value in target.aliases.items() if value == label)) for label in classes]
     conditions = [f"{cell} IN ({', '.join(map(_literal, words))})" for words in spellings]
-    return f"CASE WHEN {conditions[0]} THEN 0 WHEN {conditions[1]} THEN 1 END"
+    return f"CASE {' '.join(f'WHEN {condition} THEN {label}' for label, condition in enumerate(conditions))} END"
 
 
 def _literal(value: Value) -> str:
