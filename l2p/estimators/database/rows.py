@@ -34,7 +34,9 @@ SGD = Path(__file__).with_name("sgd.sql")
 #: Of a ridge, a radius, the last step or the bound of rows' lengths, where it is above 0.
 _LEAST = 1e-20
 _SELECT_ROWS = "SELECT line, x, y FROM pg_temp.l2p_lines"
-_COUNTS = "SELECT count(*), coalesce(bool_and(alone), true), count(*) = count(y) FROM pg_temp.l2p_lines"
+_COUNTS = """
+SELECT count(*), coalesce(bool_and(alone), true), coalesce(bool_and(y IS NOT NULL), true) FROM pg_temp.l2p_lines
+"""
 _PASS = "SELECT pg_temp.l2p_pass($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 
 
@@ -150,9 +152,13 @@ class _Table(PostgreSQL):
     """A table in a session that has the aggregate."""
 
     def _prepare(self, connection: Any) -> None:
+        if not self._kinds:
+            return  # this session only describes the table
+        # Functions that other roles have made are not looked for.
+        path = "SET LOCAL search_path = pg_catalog, pg_temp"
         lines = "CREATE TEMPORARY TABLE l2p_lines (line int, x float8[], y float8, alone boolean)"
         try:
-            for command in (*commands(), lines):
+            for command in (path, *commands(), lines):
                 with connection.cursor() as cursor:
                     cursor.execute(command)
             connection.commit()
@@ -168,7 +174,6 @@ class _Table(PostgreSQL):
         self.check_columns((*schema.features, schema.target.column))
         assert self.key is not None
         query = encoded_rows_query(schema, ".".join(map(quoted, self.address.table)), self.key, self._kinds)
-        self.ask("SET LOCAL work_mem = '64MB'")  # for sorts of wide rows
         self.ask(f"INSERT INTO pg_temp.l2p_lines {query}")
         rows, settled, valid = self.ask(_COUNTS)
         if not rows:

@@ -153,9 +153,9 @@ BEGIN
   END IF;
   EXECUTE format($query$
     CREATE TEMPORARY TABLE l2p_control AS
-    SELECT row_number() OVER (ORDER BY %1$s)::int AS line, ((%2$s)::float8[] || 0.5::float8) AS x,
-      CASE WHEN array_position((%2$s)::float8[], NULL) IS NULL THEN (%3$s)::float8 END AS y
-    FROM %4$s
+    SELECT row_number() OVER (ORDER BY key)::int AS line, x || 0.5::float8 AS x,
+      CASE WHEN array_position(x, NULL) IS NULL THEN y END AS y
+    FROM (SELECT %s AS key, (%s)::float8[] AS x, (%s)::float8 AS y FROM %s OFFSET 0) AS rows
   $query$, key, independent, dependent, source_table);
   SELECT count(*), array_fill(0::float8, ARRAY[max(cardinality(x))]) FROM pg_temp.l2p_control INTO n, weights;
   FOR pass IN 1..num_passes LOOP

@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from l2p.models import Logistic
 from l2p.privacy.sensitivity.passes import Passes
-from tests.estimators.database.ward import ask
+from tests.estimators.database.ward import N, ask, orders_of, query_of, there
 
 M = 10
 #: What may stand in one line: a null row, and rows that pull hard, one of which is shrunk.
@@ -80,18 +81,29 @@ def test_sessions_take_the_compiled_step_where_it_is_installed_and_they_may_call
         assert ask(server, LANGUAGE, user="stranger") == [("plpgsql",)]
 
 
+HIJACKS = (
+    "CREATE FUNCTION cardinality(float8[]) RETURNS int LANGUAGE sql AS 'SELECT 1 / 0'",
+    "CREATE FUNCTION array_position(float8[], float8) RETURNS int LANGUAGE sql AS 'SELECT 1 / 0'",
+    "CREATE FUNCTION format(text, name, name) RETURNS text LANGUAGE sql AS 'SELECT (1 / 0)::text'",
+)
+
+
+@pytest.mark.slow
 def test_no_function_of_another_role_runs_in_a_pass(server, step):
-    """A function in a schema that everybody may write to wins over one of the server's own for arrays of any kind."""
-    (expected,) = ask(server, PASS)
-    server.execute("CREATE FUNCTION cardinality(float8[]) RETURNS int LANGUAGE sql AS 'SELECT 1 / 0'")
+    """A function in a schema that everybody may write to wins over the server's own for any type."""
+    plan = Passes(N, 0.25, 1, 7)
+    query, order = query_of(plan, Logistic()), orders_of(plan)
+    expected = there(server, query, order)
+    server.execute(*HIJACKS)
     try:
-        assert ask(server, PASS) == [expected]
+        np.testing.assert_array_equal(there(server, query, order), expected)
     finally:
-        server.execute("DROP FUNCTION cardinality(float8[])")
+        server.execute(
+            "DROP FUNCTION public.cardinality, public.array_position",
+            "DROP FUNCTION public.format",
+        )
 
 
-PASS = """SELECT pg_temp.l2p_pass(
-  $$SELECT 1 AS line, '{1,2}'::float8[] AS x, 1::float8 AS y$$, '{1}', '{0,0}', '{1}', 1, 0, NULL, 1, NULL)"""
 CALL = "SELECT pg_temp.l2p_sgd({x}, {y}, {place}, {ends}, 1, {start}, {batch}, {ridge}, NULL, {norm_bound}, NULL)"
 USUAL = {"x": "'{0.5,0.25}'", "y": "1", "place": "1", "ends": "true", "start": "'{0,0}'", "batch": "1", "ridge": "0"}
 USUAL |= {"norm_bound": "1"}
