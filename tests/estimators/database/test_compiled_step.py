@@ -9,6 +9,7 @@ from l2p.models import Logistic
 from l2p.privacy.sensitivity.passes import Passes
 from tests.estimators.database.ward import N, ask, orders_of, query_of, there
 
+pytestmark = pytest.mark.slow  # a server, a compiler
 M = 10
 #: What may stand in one line: a null row, and rows that pull hard, one of which is shrunk.
 STANDING = """
@@ -49,7 +50,6 @@ def array(numbers):
     return f"'{{{','.join(map(repr, map(float, numbers)))}}}'"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", COURSES)
 def test_no_neighbour_moves_either_step_further_than_is_paid_for(server, step, name):
     plan, width, problems, start, others = COURSES[name]
@@ -88,7 +88,6 @@ HIJACKS = (
 )
 
 
-@pytest.mark.slow
 def test_no_function_of_another_role_runs_in_a_pass(server, step):
     """A function in a schema that everybody may write to wins over the server's own for any type."""
     plan = Passes(N, 0.25, 1, 7)

@@ -8,6 +8,8 @@ from l2p.privacy.card.card import Card
 from l2p.privacy.ledger.ledger import Cost, Ledger
 from tests.estimators.database.ward import THREE, N
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def apply(server, tmp_path):
@@ -27,7 +29,6 @@ def apply(server, tmp_path):
     return call
 
 
-@pytest.mark.slow
 def test_a_table_is_trained_on_where_it_lies(server, apply, tmp_path, capsys, monkeypatch):
     from l2p.tables.reading.database import Database
 
@@ -61,7 +62,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_does_not_fit_is_refused_before_anything_is_spent(apply, tmp_path, capsys, case):
     changed, phrase = REFUSED[case]
