@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import pytest
 
@@ -21,9 +21,11 @@ class Server(NamedTuple):
 
     Attributes:
       folder: of its socket.
+      programs: where its programs lie.
     """
 
     folder: Path
+    programs: Path
 
     def address(self, table: str, user: str = "l2p", **parts: str) -> str:
         more = "".join(f"&{name}={value}" for name, value in parts.items())
@@ -39,16 +41,20 @@ class Server(NamedTuple):
             connection.commit()
 
 
+def lacking(fault: str) -> NoReturn:
+    """Fail where servers are required, and skip elsewhere."""
+    if os.environ.get(REQUIRED):
+        pytest.fail(fault)
+    pytest.skip(fault)
+
+
 @contextlib.contextmanager
 def running() -> Iterator[Server]:
     """A server; without one, or its driver, the tests fail where it is required and are skipped elsewhere."""
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     program = programs[-1] if programs else shutil.which("initdb")
     if program is None:
-        missing = "PostgreSQL is not installed (Debian: apt-get install postgresql)"
-        if os.environ.get(REQUIRED):
-            pytest.fail(missing)
-        pytest.skip(missing)
+        lacking("PostgreSQL is not installed (Debian: apt-get install postgresql)")
     if not os.environ.get(REQUIRED):
         pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
     folder, programs_at = (
@@ -71,7 +77,7 @@ def running() -> Iterator[Server]:
         options = f"-c listen_addresses='' -k {folder} -c fsync=off -c shared_buffers=16MB -c autovacuum=off"
         call("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
         try:
-            yield Server(folder)
+            yield Server(folder, programs_at)
         finally:
             call("pg_ctl", "-m", "immediate", "stop")
     finally:

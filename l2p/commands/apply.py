@@ -81,6 +81,9 @@ class Apply(TableOptions):
     stream: Literal["auto", "yes", "no"] = "auto"
     """Read rows anew at every step instead of keeping them in memory; `auto` does so for a table that would take more
     than half of it. Needs a method that goes step by step, or bolt_on, which shuffles the rows in a file in TMPDIR."""
+    in_database: bool = False
+    """Have the PostgreSQL server take the passes over its rows, of which none comes here; default method bolt_on.
+    Columns are numbers with declared bounds, and --data names a unique one: postgresql://HOST/DATABASE?table=T&key=ID."""
     dry_run: bool = False
     """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 
@@ -108,8 +111,13 @@ class Apply(TableOptions):
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
         declared = DeclaredTable.of(self.data, self.schema, self.model, self.format, self.on_invalid)
         schema, target, model = declared.schema, declared.schema.target, declared.model
-        protector = MethodName.parse(self.protector or default_protector(model.name)).with_settings(self.set)
+        default = "bolt_on" if self.in_database else default_protector(model.name)
+        protector = MethodName.parse(self.protector or default).with_settings(self.set)
         named = self._admitted(declared, protector, budget)
+        if self.in_database:
+            from l2p.commands import in_database
+
+            in_database.check(self, declared, named, protector.private)
         share = declared.share(self.bounds_share)
         if self.seed is not None and not 0 <= self.seed < 2**32:
             raise InputError(
@@ -183,11 +191,15 @@ class Apply(TableOptions):
         stack: contextlib.ExitStack,
     ) -> "tuple[Any, dict[str, Any]]":
         """Data and options of the training: a raw table with its schema, a table that streams until `stack` closes, or
-        rows where the protector `chooses` among several runs."""
+        rows where the protector `chooses` among several runs, or rows of which the server takes the passes."""
         from l2p.commands.streaming import streams, table_of
         from l2p.tables.same_table import refuse_equal
         from l2p.task.task import Task
 
+        if self.in_database:
+            from l2p.commands import in_database
+
+            return stack.enter_context(in_database.rows_of(declared)), {}
         streaming = streams(self.stream, declared, self.rows, chooses, can_stream)
         if chooses:
             rows = declared.rows()

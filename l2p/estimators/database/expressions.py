@@ -23,11 +23,11 @@ _TINY = 1e-12
 
 
 def encoded_rows_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) -> str:
-    """The query of a table's encoded rows in the order of its key: line (int, from 1), x (float8[]), y (0, 1 or NULL),
-    and alone, which is true if the key tells the row from those before it.
+    """The query of a table's encoded rows in the order of its key: line (int, from 1), x (float8[]), y (0, 1,
+    ... or NULL), and alone, which is true if the key tells the row from those before it.
 
     Args:
-      schema: of numbers with bounds, and two classes.
+      schema: of numbers with bounds, and classes.
       table: its quoted name.
       key: a column.
       kinds: the types of its columns.
@@ -38,18 +38,20 @@ def encoded_rows_query(schema: Schema, table: str, key: str, kinds: Mapping[str,
     >>> from l2p.tables.schema import Target
     >>> ward = Schema({"age": Number(0, 120)}, Target("back", classes=(False, True)))
     >>> encoded_rows_query(ward, '"ward"', "id", {"age": "int4", "back": "bool"}).split(" FROM ", 1)[1]
-    '(SELECT "id" AS key, "age"::float8 AS x1, CASE WHEN ... THEN 0 WHEN ... THEN 1 END AS y FROM "ward") AS cells'
+    '(SELECT "id" AS key, ARRAY[...]::float8[] AS x, CASE WHEN ... END AS y FROM "ward" OFFSET 0) AS encoded'
     """
     columns = _numbers(schema, kinds)
-    cells = [f"{quoted(name)}::float8 AS x{place}" for place, name in enumerate(columns, 1)]
-    encoded = [_scaled(f"x{place}", column) for place, column in enumerate(columns.values(), 1)]
-    valid = " AND ".join(_valid(schema, f"x{place}") for place in range(1, len(columns) + 1))
-    # Names are quoted and values are literals, so that each is what it is whatever it holds.
+    # An excluded number is NULL in place of a feature, and so makes the row a null row.
+    features = [_scaled(schema, f"{quoted(name)}::float8", column) for name, column in columns.items()]
+    # Names are quoted and values are literals, so that each is what it is whatever it holds. Functions that take any
+    # array are named with their schema, since one that another role made for just this type would go before them.
+    # OFFSET 0 has each row encoded once.
     return (
-        f"SELECT row_number() OVER (ORDER BY key)::int AS line, ARRAY[{', '.join([*encoded, str(INTERCEPT_COLUMN)])}]"  # noqa: S608
-        f"::float8[] AS x, CASE WHEN {valid} THEN y END AS y, "
+        "SELECT row_number() OVER (ORDER BY key)::int AS line, x, "  # noqa: S608
+        "CASE WHEN pg_catalog.array_position(x, NULL) IS NULL THEN y END AS y, "
         "key IS NOT NULL AND rank() OVER (ORDER BY key) = row_number() OVER (ORDER BY key) AS alone "
-        f"FROM (SELECT {quoted(key)} AS key, {', '.join(cells)}, {_label(schema, kinds)} AS y FROM {table}) AS cells"
+        f"FROM (SELECT {quoted(key)} AS key, ARRAY[{', '.join([*features, str(INTERCEPT_COLUMN)])}]::float8[] AS x, "
+        f"{_label(schema, kinds)} AS y FROM {table} OFFSET 0) AS encoded"
     )
 
 
@@ -78,34 +80,35 @@ def _numbers(schema: Schema, kinds: Mapping[str, str]) -> dict[str, Number]:
     return columns
 
 
-def _scaled(cell: str, column: Number) -> str:
+def _scaled(schema: Schema, cell: str, column: Number) -> str:
+    """A cell between its bounds, scaled; NULL where it is no finite number (NaN is above infinity here) or stands for
+    a missing one."""
     low, high = cast(Interval, column.bounds)
-    width = high - low
-    above = f"least(greatest({cell}, {number(low)}), {number(high)}) - {number(low)}"
-    return f"CASE WHEN {above} > {number(_TINY * width)} THEN (({above}) / {number(width)})::float4 ELSE 0 END"
-
-
-def _valid(schema: Schema, cell: str) -> str:
-    """Condition that a cell is a finite number (NaN is above infinity here) and none that stands for a missing one."""
     words = numbers(np.array(schema.missing_words or ("",), object))
-    exclusions = "".join(f" AND {cell} <> {number(value)}" for value in words.tolist() if math.isfinite(value))
-    return f"{cell} > '-Infinity' AND {cell} < 'Infinity'{exclusions}"
+    excluded = ", ".join(number(value) for value in words.tolist() if math.isfinite(value))
+    scaled = f"(({cell} - {number(low)}) / {number(high - low)})::float4"
+    return (
+        f"CASE {f'WHEN {cell} IN ({excluded}) THEN NULL ' if excluded else ''}"
+        f"WHEN {cell} > {number(low + _TINY * (high - low))} "
+        f"THEN CASE WHEN {cell} < {number(high)} THEN {scaled} WHEN {cell} < 'Infinity' THEN 1 END "
+        f"WHEN {cell} > '-Infinity' THEN 0 END"
+    )
 
 
 def _label(schema: Schema, kinds: Mapping[str, str]) -> str:
     target = schema.target
     kind, classes = kinds.get(target.column), tuple(target.classes or ())
     fitting = float if kind in NUMBERS else bool if kind == "bool" else str
-    if len(classes) != 2 or kind_of(classes[0]) is not fitting:
+    if not classes or kind_of(classes[0]) is not fitting:
         raise InputError(
-            f"the labels of {target.column!r} cannot be told apart in the database: declare two classes, and of the "
+            f"the labels of {target.column!r} cannot be told apart in the database: declare classes, and of the "
             "column's own type (texts, numbers or booleans)."
         )
     cell = quoted(target.column)
     cell = {float: f"{cell}::float8", bool: cell, str: f"btrim({cell}::text, E' \\t\\n\\r\\f\\v')"}[fitting]
     spellings = [(label, *(word for word, value in target.aliases.items() if value == label)) for label in classes]
     conditions = [f"{cell} IN ({', '.join(map(_literal, words))})" for words in spellings]
-    return f"CASE WHEN {conditions[0]} THEN 0 WHEN {conditions[1]} THEN 1 END"
+    return f"CASE {' '.join(f'WHEN {condition} THEN {label}' for label, condition in enumerate(conditions))} END"
 
 
 def _literal(value: Value) -> str:

@@ -82,30 +82,59 @@ BEGIN
   RETURN state;
 END $$;
 
-CREATE OR REPLACE AGGREGATE pg_temp.l2p_sgd(
-  x float8[], y float8, place int, ends boolean, size float8, start float8[], batch int, ridge float8, radius float8,
-  norm_bound float8, width float8
-) (SFUNC = pg_temp.l2p_step, STYPE = float8[]);
+-- The aggregate calls the compiled step (extension/) where it is installed; superusers alone make functions in C.
+DO $$
+BEGIN
+  EXECUTE format($aggregate$
+    CREATE OR REPLACE AGGREGATE pg_temp.l2p_sgd(
+      x float8[], y float8, place int, ends boolean, size float8, start float8[], batch int, ridge float8,
+      radius float8, norm_bound float8, width float8
+    ) (SFUNC = %s, STYPE = float8[])
+  $aggregate$, coalesce((
+    SELECT format('%I.%I', nspname, proname)
+    FROM pg_catalog.pg_proc p
+    JOIN pg_catalog.pg_namespace n ON n.oid = pronamespace
+    JOIN pg_catalog.pg_language l ON l.oid = prolang
+    WHERE lanname = 'c' AND prosrc = 'l2p_step_1'
+      AND proargtypes = (SELECT proargtypes FROM pg_catalog.pg_proc WHERE oid = 'pg_temp.l2p_step'::regproc)
+      AND has_schema_privilege(n.oid, 'USAGE') AND has_function_privilege(p.oid, 'EXECUTE')
+    ORDER BY p.oid LIMIT 1
+  ), 'pg_temp.l2p_step'));
+END $$;
 
 -- Weights after one pass over the rows of a query, which gives line (int, from 1), x and y. Line i comes at places[i].
+-- Several problems, each with its own p weights in `start`, tell one class, y = 0, 1, ..., from the others.
 CREATE OR REPLACE FUNCTION pg_temp.l2p_pass(
   lines text, places int[], start float8[], sizes float8[], batch int, ridge float8, radius float8, norm_bound float8,
-  width float8
-) RETURNS float8[] LANGUAGE plpgsql AS $$
+  width float8, problems int DEFAULT 1
+) RETURNS float8[] LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  state float8[];
-  p int := cardinality(start);
+  p int := cardinality(start) / problems;
+  states float8[];  -- of the problems, one after another
+  weights float8[];
+  last int;
 BEGIN
   EXECUTE format($query$
-    SELECT pg_temp.l2p_sgd(
-      x, y, place, place %% $4 = 0 OR place = cardinality($1), $3[(place - 1) / $4 + 1], $2, $4, $5, $6, $7, $8
-    )
-    FROM (SELECT $1[line] AS place, x, y FROM (%s) AS lines ORDER BY 1) AS shuffled
-  $query$, lines) INTO state USING places, start, sizes, batch, ridge, radius, norm_bound, width;
-  IF state[2 * p + 1] IS DISTINCT FROM cardinality(places) THEN
-    RAISE EXCEPTION 'there are not as many rows as places';
-  END IF;
-  RETURN state[1:p];
+    SELECT %s
+    FROM (
+      SELECT $1[line] AS place, $1[line] %% $4 = 0 OR $1[line] = cardinality($1) AS ends,
+        $3[($1[line] - 1) / $4 + 1] AS size, x, y
+      FROM (%s) AS lines ORDER BY 1
+    ) AS shuffled
+  $query$, (
+    SELECT string_agg(format(
+      'pg_temp.l2p_sgd(x, %s, place, ends, size, (SELECT $2[%s:%s]), $4, $5, $6, $7, $8)',
+      CASE WHEN problems = 1 THEN 'y' ELSE format('(y = %s)::int', problem) END, problem * p + 1, (problem + 1) * p
+    ), ' || ' ORDER BY problem) FROM generate_series(0, problems - 1) AS problem
+  ), lines) INTO states USING places, start, sizes, batch, ridge, radius, norm_bound, width;
+  FOR problem IN 1..problems LOOP
+    last := problem * (2 * p + 1);
+    IF states[last] IS DISTINCT FROM cardinality(places) THEN
+      RAISE EXCEPTION 'there are not as many rows as places';
+    END IF;
+    weights := weights || states[last - 2 * p : last - p - 1];
+  END LOOP;
+  RETURN weights;
 END $$;
 
 -- The same passes WITHOUT ANY NOISE, for whoever may see the rows: the control that private runs are compared with.
@@ -115,10 +144,6 @@ CREATE OR REPLACE PROCEDURE pg_temp.l2p_train(
   batch int DEFAULT 50, step_size float8 DEFAULT NULL, noiseless boolean DEFAULT false
 ) LANGUAGE plpgsql AS $$
 DECLARE
-  lines text := format(
-    'SELECT row_number() OVER (ORDER BY %1$s)::int AS line, ((%2$s)::float8[] || 0.5::float8) AS x, '
-    'CASE WHEN array_position((%2$s)::float8[], NULL) IS NULL THEN (%3$s)::float8 END AS y FROM %4$s',
-    key, independent, dependent, source_table);
   weights float8[];
   n int;
 BEGIN
@@ -126,12 +151,18 @@ BEGIN
     RAISE EXCEPTION 'this procedure adds no noise, so what it writes is private'
     USING HINT = 'Call l2p.estimators.database.train from Python, or ask for the control (noiseless => true).';
   END IF;
-  EXECUTE format('SELECT count(*), array_fill(0::float8, ARRAY[max(cardinality(x))]) FROM (%s) AS lines', lines)
-  INTO n, weights;
+  EXECUTE format($query$
+    CREATE TEMPORARY TABLE l2p_control AS
+    SELECT row_number() OVER (ORDER BY key)::int AS line, x || 0.5::float8 AS x,
+      CASE WHEN array_position(x, NULL) IS NULL THEN y END AS y
+    FROM (SELECT %s AS key, (%s)::float8[] AS x, (%s)::float8 AS y FROM %s OFFSET 0) AS rows
+  $query$, key, independent, dependent, source_table);
+  SELECT count(*), array_fill(0::float8, ARRAY[max(cardinality(x))]) FROM pg_temp.l2p_control INTO n, weights;
   FOR pass IN 1..num_passes LOOP
     weights := pg_temp.l2p_pass(
-      lines, (SELECT array_agg(place ORDER BY random()) FROM generate_series(1, n) AS place), weights,
+      'TABLE pg_temp.l2p_control', (SELECT array_agg(place ORDER BY random()) FROM generate_series(1, n) AS place), weights,
       array_fill(coalesce(step_size, 1 / sqrt(n)), ARRAY[(n + batch - 1) / batch]), batch, 0, NULL, 1, NULL);
   END LOOP;
+  DROP TABLE pg_temp.l2p_control;
   EXECUTE format('CREATE TABLE %s AS SELECT $1 AS coef', out_table) USING weights;
 END $$;

@@ -28,6 +28,7 @@ from l2p.tables.schema.columns import Value
 _MODEL = {
     "model": "text",
     "dependent": "text",
+    "class": "text",
     "classes": "text[]",
     "independent": "text[]",
     "lows": "float8[]",
@@ -66,10 +67,10 @@ def train(
       at: the database, postgresql://HOST/DATABASE.
       row_key: a unique column that tells rows apart.
       bounds: of the independent columns, from public knowledge: one pair [low, high] for all, or {column: [low, high]}.
-      classes: the two labels, from public knowledge, the second being the one that is predicted above 0.
+      classes: the labels, from public knowledge; of two, the second is the one that is predicted above 0.
       budget, accountant, ledger, key: as for `private_train`.
       protector: bolt-on SGD: `bolt_on`, `bolt_on_sc` or a protector of that class.
-      model: `logistic` or `svm`.
+      model: `logistic` or `svm`; `softmax` for several classes, each told from the rest, with a row of the model.
 
     Raises:
       InputError: an argument does not fit, the table cannot be read, or `out_table` is there or cannot be made; raised
@@ -126,7 +127,7 @@ class _NewTable:
         try:
             with withheld("writing the model"):
                 insert = f"INSERT INTO {self._name} VALUES ({places}, ${len(_MODEL)}::json)"  # noqa: S608
-                self._execute(insert, _row_of(result))
+                self._execute(insert, _rows_of(result))
                 self._connection.commit()
         except RuntimeError:
             warning = f"The table {self._shown} could not be written; save the result elsewhere (Result.save)."
@@ -154,23 +155,27 @@ def _new_table(address: Address) -> Iterator[_NewTable]:
         yield _NewTable(connection, address)
 
 
-def _row_of(result: Result) -> Any:
+def _rows_of(result: Result) -> Any:
+    """A row for each margin: of the second of two classes, or of every class."""
     pa, schema = import_pyarrow("writing a model"), result.schema
     assert schema is not None
-    arrays = result.model.arrays(np.asarray(result.params))
+    arrays = result.model.arrays(np.asarray(result.params, np.float64))
+    coefficients = arrays["weights"].reshape(len(schema.features), -1).T
+    classes = list(map(str, schema.target.classes or ()))
     numbers = [column for column in schema.columns.values() if isinstance(column, Number)]
-    values = {
+    of_all = {
         "model": str(result.model),
         "dependent": schema.target.column,
-        "classes": list(map(str, schema.target.classes or ())),
+        "classes": classes,
         "independent": list(schema.features),
         "lows": [column.low for column in numbers],
         "highs": [column.high for column in numbers],
-        "coef": arrays["weights"].astype(np.float64).tolist(),
-        "intercept": float(arrays["bias"][0]),
         "card": result.card.to_json(),
     }
+    count = len(coefficients)
+    values = {name: [value] * count for name, value in of_all.items()}
+    values |= {"class": classes[-count:], "coef": coefficients.tolist(), "intercept": arrays["bias"].tolist()}
     kinds = {"text": pa.string(), "float8": pa.float64(), "json": pa.string()}
     kinds |= {f"{kind}[]": pa.list_(kinds[kind]) for kind in ("text", "float8")}
-    columns = {name: pa.array([values[name]], kinds[kind]) for name, kind in _MODEL.items()}
+    columns = {name: pa.array(values[name], kinds[kind]) for name, kind in _MODEL.items()}
     return pa.record_batch(list(columns.values()), list(columns))

@@ -1,174 +1,70 @@
 """Passes that PostgreSQL takes: those of bolt-on SGD in memory, paid for before they begin."""
 
-import re
-from types import SimpleNamespace
-
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import l2p
 from l2p.base.errors import InputError, RowsError
-from l2p.estimators.database import SGD, held_rows, train
+from l2p.estimators.database import held_rows
 from l2p.estimators.database.expressions import encoded_rows_query
-from l2p.estimators.database.rows import TableRows
+from l2p.estimators.database.rows import check_method
 from l2p.models import HuberSVM, Logistic, find_model
 from l2p.privacy.budget import Budget
 from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger.ledger import Cost, Ledger
 from l2p.privacy.sensitivity.passes import Passes
 from l2p.protectors import BoltOn
-from l2p.queries import PassDescent
-from l2p.tables.reading.address import Address
-from l2p.tables.schema import Category, Encoding, Missing, Number, Schema, Target, Unit, read_rows
-from tests.postgres import running
-
-N, BUDGET = 60, Budget(2.0, 1e-5)
-BOUNDS = {"age": (0, 120), "dose": (-1, 1), 'it\'s "odd"': (-1e308, 0.1)}
-TARGET = Target("back", classes=("no", "y\\es'"), aliases={"yes": "y\\es'"})
-WARD = Schema({name: Number(*pair) for name, pair in BOUNDS.items()}, TARGET, missing_words=("?", "-3"))
-START = jnp.array([0.3, -0.2, 0.1, 0.4])
-
-
-def columns():
-    rng = np.random.default_rng(0)
-    age, dose, odd = rng.uniform(-20, 150, N), rng.uniform(-1, 1, N), rng.uniform(-1, 1, N)
-    # Missing, infinite, a number that stands for missing ones, far out, and too small for products of them.
-    age[:7] = np.nan, np.inf, -np.inf, -3.0, 1e308, 1e-320, -1e-320
-    dose[7:9] = 1.7e308, -1.0 + 1e-16
-    odd[9:12] = -1e308, 0.1, 1e-300
-    back = rng.choice(["no", " yes", "y\\es'"], N).tolist()
-    back[12:15] = None, "perhaps", "?"
-    number = rng.permutation(N) * 3 - 50
-    missing = [None if place == 20 else value for place, value in enumerate(dose.tolist())]
-    return {"id": number, "age": age, "dose": missing, 'it\'s "odd"': odd, "back": back}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with running() as server:
-        fill(server, "ward", columns())
-        server.execute(
-            'CREATE TABLE "empty" AS SELECT * FROM ward WHERE false',
-            'CREATE TABLE twice AS SELECT 1 AS id, age, dose, "it\'s ""odd""", back FROM ward',
-            'CREATE VIEW huge AS SELECT id, 1e400::numeric AS age, dose, "it\'s ""odd""", back FROM ward',
-            'CREATE VIEW "null" AS SELECT id, age, dose, "it\'s ""odd""", NULL::text AS back FROM ward',
-            'CREATE VIEW dice AS SELECT id, 120 * random() AS age, dose, "it\'s ""odd""", back FROM ward',
-            "CREATE ROLE stranger LOGIN",
-            "CREATE ROLE reader LOGIN",
-            "GRANT SELECT ON ward TO reader",
-        )
-        yield server
-
-
-def fill(server, name, table):
-    from adbc_driver_postgresql import dbapi
-
-    order = [int(place) for place in np.argsort(table["id"])]
-    with dbapi.connect(f"postgresql:///postgres?host={server.folder}&user=l2p") as connection:
-        with connection.cursor() as cursor:
-            cursor.adbc_ingest(name, pa.table({k: pa.array(list(v)) for k, v in table.items()}), mode="create")
-        connection.commit()
-    return order
-
-
-def ask(server, *statements):
-    """The last answer of one session."""
-    from adbc_driver_postgresql import dbapi
-
-    commands = re.split(r"^(?=CREATE )", SGD.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    with dbapi.connect(f"postgresql:///postgres?host={server.folder}&user=l2p") as connection:
-        with connection.cursor() as cursor:
-            for statement in (*commands, *statements):
-                cursor.execute(statement)
-            answer = cursor.fetchall()
-        connection.commit()
-    return answer
-
-
-def address(server, table="ward", user="l2p", key="id"):
-    return Address.parse(server.address(table, user, **({} if key is None else {"key": key})))
-
-
-def ordered(table, schema=WARD):
-    """The rows as the key orders them, encoded in memory."""
-    order = np.argsort(table["id"])
-    sorted_by_key = {name: [list(cells)[place] for place in order] for name, cells in table.items() if name != "id"}
-    return read_rows(sorted_by_key, Encoding(schema), "null")
-
-
-def query_of(plan, loss, norm_bound=1.0):
-    return PassDescent(loss, plan, START, jnp.ones(()), jnp.full((), -jnp.inf), norm_bound=norm_bound)
-
-
-def orders_of(plan, seed=0):
-    rng = np.random.default_rng(seed)
-    drawn = [rng.permutation(plan.num_rows) for _ in range(plan.num_passes)]
-    size = plan.steps_per_pass * plan.batch_size
-    return np.array(
-        [np.pad(drawn_order, (0, size - plan.num_rows), constant_values=-1) for drawn_order in drawn], np.int32
-    )
-
-
-def in_memory(query, rows, order):
-    with jax.enable_x64(True):
-        exact = l2p.Rows(*(jnp.asarray(leaf, jnp.float64) for leaf in (rows.x, rows.y, rows.mask)))
-        return np.asarray(query.result(exact, jnp.asarray(order)))
-
-
-def there(server, query, order, table="ward"):
-    with held_rows(address(server, table), WARD) as rows:
-        return rows.passes(query, in_turn(order))
-
-
-def in_turn(order):
-    """The lines of each pass, as a table gets them."""
-    return (lines[:N] for lines in order)
-
-
-def train_on(server, out, **changed):
-    arguments = {
-        "source_table": "ward",
-        "out_table": out,
-        "dependent": "back",
-        "independent": list(BOUNDS),
-        "at": f"postgresql://l2p@/postgres?host={server.folder}",
-        "row_key": "id",
-        "bounds": BOUNDS,
-        "classes": ["no", "yes"],
-        "budget": BUDGET,
-    }
-    return train(**arguments | changed)
-
+from l2p.tables.schema import Category, Missing, Number, Schema, Target, Unit
+from tests.estimators.database.ward import (
+    BOUNDS,
+    BUDGET,
+    CLASSES,
+    START,
+    THREE,
+    WARD,
+    N,
+    address,
+    ask,
+    columns,
+    in_memory,
+    in_turn,
+    ordered,
+    orders_of,
+    query_of,
+    there,
+    train_on,
+)
 
 PLANS = {
     "one row a batch": (Passes(N, 0.25, 2, 1), Logistic(), 1.0),
     "a last batch that is not full": (Passes(N, 0.25, 3, 7, step_size=1.0), Logistic(), 0.3),
     "strongly convex in a ball": (Passes(N, 5.0, 2, 1, "strongly_convex", ridge=0.5, radius=0.05), HuberSVM(), 1.0),
     "all rows in a batch": (Passes(N, 5.0, 2, N, step_size=0.1, ridge=1e-3), HuberSVM(), 1.0),
+    "three classes": (Passes(N, 0.25, 2, 7, step_size=1.0, ridge=0.1, radius=0.5), Logistic(), 1.0),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", PLANS)
-def test_the_database_takes_the_steps_of_bolt_on_over_the_same_rows_in_the_same_order(server, case):
-    plan, loss, norm_bound = PLANS[case]
-    query, order, rows = query_of(plan, loss, norm_bound), orders_of(plan), ordered(columns())
+def test_the_database_takes_the_steps_of_bolt_on_over_the_same_rows_in_the_same_order(server, step, case):
+    schema, classes = (THREE, 3) if case == "three classes" else (WARD, 1)
+    query, order = query_of(*PLANS[case], num_classes=classes), orders_of(PLANS[case][0])
+    rows = ordered(columns(), schema)
     assert 40 < rows.mask.sum() < N  # null rows are among them
-    np.testing.assert_allclose(there(server, query, order), in_memory(query, rows, order), rtol=1e-9, atol=1e-13)
+    answer = there(server, query, order, schema=schema)
+    np.testing.assert_allclose(answer, in_memory(query, rows, order), rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.slow
-def test_weights_that_die_out_end_no_pass(server):
+def test_weights_that_die_out_end_no_pass(server, step):
     # They shrink a thousandfold in every step, and PostgreSQL refuses products that are too small.
     plan = Passes(N, 0.25, 2, 1, step_size=0.0999, ridge=10.0)
     assert there(server, query_of(plan, Logistic()), orders_of(plan), "null").tolist() == [0.0] * 4
 
 
 @pytest.mark.slow
-def test_weights_far_out_end_no_pass(server):
+def test_weights_far_out_end_no_pass(server, step):
     plan = Passes(N, 0.25, 1, 1)
     query, order = query_of(plan, Logistic()).replace(start=1e5 * START), orders_of(plan)
     expected = in_memory(query, ordered(columns()), order)
@@ -212,17 +108,31 @@ def test_a_key_gives_the_parameters_that_it_gives_from_memory(server):
 
 
 @pytest.mark.slow
+def test_several_classes_are_told_apart_as_from_memory_and_a_row_of_the_model_is_each(server):
+    protector, key = BoltOn(N, num_passes=2, batch_size=8), jax.random.key(6)
+    classes = {"dependent": "place", "classes": CLASSES, "model": "softmax"}
+    result = train_on(server, "places", protector=protector, key=key, **classes)
+    rows = ordered(columns(), result.schema)
+    here = l2p.private_train(rows, protector, BUDGET, key=key, model="softmax:3")
+    np.testing.assert_allclose(result.params, here.params, rtol=1e-4, atol=1e-6)
+    model = ask(server, "SELECT class, coef, intercept FROM places")
+    assert [name for name, *_ in model] == list(CLASSES)
+    margins = np.stack([rows.x @ np.array(coef) + intercept for _, coef, intercept in model], 1)
+    np.testing.assert_array_equal(margins.argmax(1), find_model("softmax:3").predict(result.params, rows.x))
+
+
+@pytest.mark.slow
 def test_a_release_is_paid_for_and_its_table_is_the_model_with_its_card(server, tmp_path):
     ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "basic", Cost(BUDGET.epsilon, BUDGET.delta))
     budget = Budget(1.5, 4e-6)
     result = train_on(server, "model", budget=budget, ledger=ledger)
     assert result.card.private_release
     assert ledger.spent().amount == pytest.approx(1.5, rel=1e-3)
-    (row,) = ask(server, "SELECT coef, intercept, independent, highs, classes, card->>'epsilon' FROM model")
+    (row,) = ask(server, "SELECT coef, intercept, independent, highs, class, card->>'epsilon' FROM model")
     weights, bias = find_model("logistic").arrays(np.asarray(result.params)).values()
     assert row[0] == pytest.approx(weights.tolist())
     assert row[1] == pytest.approx(float(bias[0]))
-    assert [*row[2:]] == [list(BOUNDS), [120.0, 1.0, 0.1], ["no", "yes"], "1.5"]
+    assert [*row[2:]] == [list(BOUNDS), [120.0, 1.0, 0.1], "yes", "1.5"]
     assert not np.allclose(result.params, train_on(server, "again", budget=budget).params)
 
     spent = ledger.spent()
@@ -258,11 +168,11 @@ def test_a_server_that_fails_in_a_pass_leaves_the_reservation_and_no_table(serve
 
 
 @pytest.mark.slow
-def test_rows_that_come_out_of_order_or_are_missing_stop_a_pass(server):
-    lines = encoded_rows_query(WARD, '"ward"', "id", dict.fromkeys(BOUNDS, "float8") | {"back": "text"})
+def test_rows_that_come_out_of_order_or_are_missing_stop_a_pass(server, step):
+    lines = encoded_rows_query(WARD, 'public."ward"', "id", dict.fromkeys(BOUNDS, "float8") | {"back": "text"})
     for places in (np.ones(N, int), np.arange(N) + 2, np.arange(N + 1) + 1):
         listed = ",".join(map(str, places))
-        with pytest.raises(Exception, match=r"order|as many rows"):
+        with pytest.raises(Exception, match=r"order|as many rows|is NULL"):
             ask(
                 server,
                 f"SELECT pg_temp.l2p_pass($q${lines}$q$, '{{{listed}}}', '{{0,0,0,0}}', '{{1}}', 99, 0, NULL, 1, NULL)",
@@ -295,7 +205,7 @@ REFUSED = {
     "snapshots": ({"protector": BoltOn(N, snapshots=True)}, "takes bolt-on SGD's passes"),
     "another size": ({"protector": BoltOn(N + 1)}, "another number of rows"),
     "add_remove": ({"budget": Budget(1.0, 1e-6, Adjacency.ADD_REMOVE)}, "add_remove"),
-    "three classes": ({"classes": ["no", "yes", "perhaps"]}, "two classes"),
+    "three classes": ({"classes": ["no", "yes", "perhaps"]}, "choose --model softmax"),
     "labels of another type": ({"classes": [0, 1]}, "cannot be told apart"),
     "no such column": ({"independent": ["age", "weight"], "bounds": (0, 1)}, "lacks|weight"),
     "bounds that are missing": ({"bounds": {"age": (0, 120)}}, "bounds and independent"),
@@ -338,10 +248,9 @@ TINY = [
 @pytest.mark.parametrize("tiny", TINY)
 def test_numbers_that_would_let_a_failure_tell_of_rows_are_refused(tiny):
     """PostgreSQL refuses a product that underflows, which it does or not by what a weight is."""
-    rows = TableRows(SimpleNamespace(encode=lambda schema: N), WARD)  # no server is asked
-    rows.check_model(BoltOn(N), Logistic())
+    check_method(BoltOn(N), Logistic())
     with pytest.raises(InputError, match="a failure would tell of rows"):
-        rows.check_model(BoltOn(N, **tiny), Logistic())
+        check_method(BoltOn(N, **tiny), Logistic())
 
 
 def _renamed(changed):
@@ -355,7 +264,7 @@ def _renamed(changed):
         ({"age": Category(("a", "b"))}, Target("back", ("no", "yes")), "columns of numbers"),
         ({"age": Number.private()}, Target("back", ("no", "yes")), "declared bounds"),
         ({"age": Number(0, 1, curve=3)}, Target("back", ("no", "yes")), "no curve"),
-        ({"age": Number(0, 1)}, Target("back", bounds=(0, 1)), "two classes"),
+        ({"age": Number(0, 1)}, Target("back", bounds=(0, 1)), "declare classes"),
         ({"age": Number(0, 1)}, Target("back", (False, True)), "own type"),
         ({"age": Number(0, 1)}, Target("back", ("no", "y\0s")), "NUL"),
         ({"age": Number(0, 1)}, Target("back", ("no", "yes"), weights=(1, 2)), "weighs classes"),
