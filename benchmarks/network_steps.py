@@ -25,7 +25,7 @@ import optax
 from l2p.base.layout import Layout
 from l2p.oracle.sums import add_quantized
 from l2p.queries import ClippedGradient
-from l2p.release.custom import custom_model
+from l2p.release.losses.custom import custom_model
 from l2p.task.exact_sums import ExactSum, as_they_are
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows

@@ -16,7 +16,7 @@ __version__ = "0.1.0"  # the only place: pyproject.toml reads it here
 _MODULES = {
     "Adjacency": "l2p.privacy.events",
     "ArraySource": "l2p.task.sources",
-    "BlockSource": "l2p.release.blocks",
+    "BlockSource": "l2p.release.losses.blocks",
     "Budget": "l2p.privacy.budget",
     "Card": "l2p.privacy.card.card",
     "EngineRun": "l2p.privacy.sensitivity.engine_run",
@@ -30,11 +30,11 @@ _MODULES = {
     "Setup": "l2p.oracle.setup",
     "Task": "l2p.task.task",
     "bolt_on": "l2p.release.engine",
-    "clipped_sum": "l2p.release.clipped_sum",
+    "clipped_sum": "l2p.release.losses.clipped_sum",
     "load": "l2p.release.api",
     "load_model": "l2p.release.prediction.saved",
     "load_params": "l2p.release.prediction.parameters",
-    "optax": "l2p.release.loop",
+    "optax": "l2p.release.losses.loop",
     "private_train": "l2p.release.api",
 }
 __all__ = [*_MODULES, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -21,7 +21,7 @@ from l2p.privacy.ledger.reservation import Reservation, held, open_ledger
 from l2p.protectors import HAND_DESIGNED
 from l2p.queries.bins import SCALE
 from l2p.release.admission import admit
-from l2p.release.custom import custom
+from l2p.release.losses.custom import custom
 from l2p.release.planned_run import PlannedRun, checked_public, plan_run
 from l2p.release.private_bounds import SHARE, Purchase, check_share
 from l2p.release.private_run import execute
@@ -94,7 +94,7 @@ def private_train(
       model: what to train, or its name as `l2p.models.find_model` takes it: `softmax:10` has ten classes by
         declaration, for they are never read off labels. Or a model of your own: a `Model`, or a function loss(params,
         row) of one row of `data`, which returns a scalar; or loss(params, row, key) of one that draws
-        (`l2p.release.drawing`). All that it reads besides that row is public.
+        (`l2p.release.losses.drawing`). All that it reads besides that row is public.
       key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
         the key can undo its noise, and its card says so.
       accountant: one of `accountants.run_names()`; default the protector's own.

@@ -17,7 +17,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.events import Adjacency
 from l2p.queries.pass_descent import PassRows
-from l2p.release.own_model import check_own
+from l2p.release.losses.own_model import check_own
 from l2p.release.run_noise import RunNoise, noise_for
 from l2p.tables import public_data, same_table
 from l2p.tables.schema import Schema, schema_of

@@ -14,7 +14,7 @@ import optax
 from l2p.base.errors import InputError
 from l2p.base.layout import Layout
 from l2p.models.custom import CustomLoss, Parameters
-from l2p.release.custom import starting_point
+from l2p.release.losses.custom import starting_point
 from l2p.task.rows import Rows
 from meta_train.tasks.family import Family
 

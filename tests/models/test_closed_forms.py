@@ -11,7 +11,7 @@ import pytest
 import l2p
 from l2p.oracle.sums import add_quantized
 from l2p.queries import ClippedGradient
-from l2p.release.custom import custom
+from l2p.release.losses.custom import custom
 from l2p.task.exact_sums import MARGIN, ExactSum, as_they_are
 from l2p.task.feature_map import FeatureMap
 from tests.release.losses import DATA, NETWORKS, cross_entropy

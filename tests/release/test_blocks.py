@@ -12,7 +12,7 @@ from l2p.base.errors import InputError, RowsError
 from l2p.oracle.sums import BlockSum
 from l2p.privacy.cost.sampling import Poisson
 from l2p.queries import ClippedGradient
-from l2p.release.custom import custom
+from l2p.release.losses.custom import custom
 from l2p.task.exact_sums import ExactSum
 from l2p.task.feature_map import FeatureMap
 from l2p.task.sources import ArraySource

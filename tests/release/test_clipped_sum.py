@@ -11,7 +11,7 @@ from flax import nnx
 
 import l2p
 from l2p.base.errors import InputError
-from l2p.release.clipped_sum import ClippedSum, Clipping
+from l2p.release.losses.clipped_sum import ClippedSum, Clipping
 from tests.release.losses import DATA, NETWORKS, NUM_ROWS, START, cross_entropy, logistic, table
 
 POINT = (jnp.array([0.5, -1.0, 2.0]), jnp.array([0.3]))

@@ -20,7 +20,7 @@ from l2p.privacy.independent import compose
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
 from l2p.queries import ClippedGradient
-from l2p.release.custom import custom
+from l2p.release.losses.custom import custom
 from l2p.release.verification import verify
 from l2p.task.exact_sums import ExactSum, as_they_are
 from l2p.task.feature_map import FeatureMap

@@ -17,7 +17,8 @@ from l2p.privacy.cost.sampling import FixedSize
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
 from l2p.queries import FeatureSum
-from l2p.release import custom, private_run, row_layout
+from l2p.release import private_run
+from l2p.release.losses import custom, row_layout
 from l2p.run.protector import Protector
 from tests.release.losses import DATA, NUM_FEATURES, NUM_ROWS, START, Normed, equinox, logistic, of_batch, of_norm
 from tests.release.tables import table

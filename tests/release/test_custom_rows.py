@@ -7,7 +7,7 @@ import pytest
 
 import l2p
 from l2p.base.layout import MOST_WHOLE
-from l2p.release.custom import custom
+from l2p.release.losses.custom import custom
 from tests.release.losses import DATA, NUM_FEATURES, START, logistic
 
 

@@ -15,8 +15,8 @@ from l2p.base.errors import InputError
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
 from l2p.protectors.stepwise.stepwise import Stepwise
-from l2p.release.clipped_sum import Clipping
-from l2p.release.loop_noise import HostSide
+from l2p.release.losses.clipped_sum import Clipping
+from l2p.release.losses.loop_noise import HostSide
 from tests.release.losses import DATA, NUM_ROWS, START, Normed, logistic, of_batch, of_norm
 
 BUDGET = l2p.Budget(1.0, 1e-5)

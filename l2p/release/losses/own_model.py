@@ -8,7 +8,7 @@ from l2p.base.errors import InputError
 from l2p.models import MODELS, Model, Softmax
 from l2p.models.custom import CustomLoss
 from l2p.models.linear import GeneralizedLinear
-from l2p.release.traced_loss import refuse_outside
+from l2p.release.losses.traced_loss import refuse_outside
 
 #: Functions of margins and targets, which are computed of the rows of a block at once.
 _ELEMENTWISE = ("margin_loss", "residual", "curvature", "newton_curvature")

@@ -27,10 +27,10 @@ from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import Reservation, open_ledger
 from l2p.queries import Query
 from l2p.release.admission import admit
-from l2p.release.clipped_sum import ClippedSum, Clipping, layout_of
-from l2p.release.custom import starting_point
-from l2p.release.loop_noise import AddedByHost, HostSide
-from l2p.release.loop_plan import REHEARSED, Given, LoopPlan, clipping_of, declared, fitting, own_optimizer
+from l2p.release.losses.clipped_sum import ClippedSum, Clipping, layout_of
+from l2p.release.losses.custom import starting_point
+from l2p.release.losses.loop_noise import AddedByHost, HostSide
+from l2p.release.losses.loop_plan import REHEARSED, Given, LoopPlan, clipping_of, declared, fitting, own_optimizer
 from l2p.run.protector import Protector
 from l2p.run.run import Run, Simulation, start, take_step
 from l2p.task.noise import Batch

@@ -21,9 +21,9 @@ from l2p.protectors.stepwise.projectors import Optax, Projector
 from l2p.protectors.stepwise.schedulers import Decaying, Observation, StepPlan
 from l2p.protectors.stepwise.stepwise import Stepwise
 from l2p.queries import ClippedGradient, NormalizedGradient, Query
-from l2p.release.clipped_sum import ClippedSum, Clipping, layout_of
-from l2p.release.custom import split
-from l2p.release.loop_noise import HostSide
+from l2p.release.losses.clipped_sum import ClippedSum, Clipping, layout_of
+from l2p.release.losses.custom import split
+from l2p.release.losses.loop_noise import HostSide
 from l2p.run.protector import Protector
 from l2p.task.feature_map import FeatureMap
 

@@ -13,10 +13,10 @@ from jax.extend.core import ClosedJaxpr
 from l2p.base.errors import InputError, withheld
 from l2p.base.layout import Layout, path_names
 from l2p.models.custom import CustomLoss, Parameters, hashable
-from l2p.release.blocks import BlockSource, LaidOut
-from l2p.release.drawing import drawing
-from l2p.release.row_layout import is_array, is_floating, kind, laid_out, place, row_layout
-from l2p.release.traced_loss import constants, digest, refuse_data, refuse_outside
+from l2p.release.losses.blocks import BlockSource, LaidOut
+from l2p.release.losses.drawing import drawing
+from l2p.release.losses.row_layout import is_array, is_floating, kind, laid_out, place, row_layout
+from l2p.release.losses.traced_loss import constants, digest, refuse_data, refuse_outside
 from l2p.task.rows import Rows
 from l2p.task.sources import RowSource
 

@@ -15,10 +15,10 @@ from l2p.base.layout import Layout
 from l2p.models.custom import CustomLoss, Parameters
 from l2p.oracle.pricing import MAX_BOUND, MIN_BOUND
 from l2p.queries import ClippedGradient, NormalizedGradient
-from l2p.release.custom import as_traced, split
-from l2p.release.drawing import drawing
-from l2p.release.row_layout import is_exact, row_layout
-from l2p.release.traced_loss import constants, refuse_data, refuse_outside
+from l2p.release.losses.custom import as_traced, split
+from l2p.release.losses.drawing import drawing
+from l2p.release.losses.row_layout import is_exact, row_layout
+from l2p.release.losses.traced_loss import constants, refuse_data, refuse_outside
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows, null_invalid
 
@@ -132,7 +132,7 @@ def clipped_sum(
 
     Args:
       loss: loss(params, row) -> a scalar, or loss(params, row, key) for one that draws, as dropout does
-        (`l2p.release.drawing`).
+        (`l2p.release.losses.drawing`).
       params: a pytree of parameters.
       batch: a pytree of arrays whose first axis is rows.
       clipping: that of the transformation which takes the sum, `l2p.optax(...).clipping`; or a norm to clip to.

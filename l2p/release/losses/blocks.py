@@ -10,7 +10,7 @@ import numpy as np
 
 from l2p.base.errors import InputError, RowsError, withheld
 from l2p.base.layout import Layout
-from l2p.release.row_layout import laid_out, row_layout
+from l2p.release.losses.row_layout import laid_out, row_layout
 from l2p.task.rows import Rows
 from l2p.task.sources import RowSource
 
