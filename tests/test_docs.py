@@ -106,7 +106,10 @@ def anchors_of(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-OTHERS = [ROOT / "benchmarks/README.md", ROOT / "checkpoints/README.md"]
+OTHERS = [
+    ROOT / name
+    for name in ("benchmarks/README.md", "checkpoints/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+]
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name_of)

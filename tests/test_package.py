@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import l2p
 from l2p.commands.cli import main
@@ -51,6 +52,31 @@ def test_the_wheel_says_that_the_package_is_typed():
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert "l2p" in wheel["only-include"]
     assert not [pattern for pattern in wheel["exclude"] if "l2p" in pattern or "typed" in pattern]
+    assert "Typing :: Typed" in PROJECT["project"]["classifiers"]
+
+
+def test_the_changelog_has_the_version_and_what_comes_after_it():
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert headings[0] == "Unreleased"
+    assert headings[1].split()[0] == l2p.__version__
+
+
+def test_the_citation_agrees_with_the_package_and_names_the_paper():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(citation)  # what the format requires
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert citation["keywords"] == PROJECT["project"]["keywords"]
+    [paper] = citation["references"]
+    assert [author["family-names"] for author in paper["authors"]] == ["Hong", "Wang", "Wang", "Zhou"]
+
+
+def test_what_contributors_are_told_to_run_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    scripts = set(re.findall(r"\.ci/\w+(?:\.\w+)?", text))
+    assert scripts == {f".ci/{path.name}" for path in (ROOT / ".ci").iterdir() if path.is_file()}
+    assert "pip install -e '.[dev]' && pre-commit install" in text
+    assert "dev" in PROJECT["project"]["optional-dependencies"]
 
 
 def imported():
