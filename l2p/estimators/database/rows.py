@@ -71,6 +71,7 @@ class TableRows(PassRows):
                 "the protector was planned for another number of rows than the table has; name a method, such as "
                 "bolt_on, which is planned for this one."
             )
+        protector = protector.for_table(model, self.num_features)
         last_step = float(protector.plan(protector.loss(model)).step_sizes.min())
         sizes = protector.ridge, protector.radius or 0.0, last_step, protector.norm_bound
         if any(0 < size < _LEAST for size in sizes):
