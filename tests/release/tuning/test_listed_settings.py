@@ -93,7 +93,7 @@ REFUSED = {
     "no choice": ({"--protector": "bolt_on"}, ":private alone chooses"),
     "no lists": ({"--set": "num_passes=1"}, "given and, by :private, to be chosen"),
     "no value": ({"--set": "num_passes=1,many"}, "num_passes=many is no setting"),
-    "an empty value": ({"--set": "num_passes=1,"}, "bolt_on"),
+    "an empty value": ({"--set": "num_passes=1,"}, "write NAME=VALUE"),
     "no setting": ({"--set": "passes=1,2"}, "has no setting 'passes'"),
     "too many": ({"--set": f"num_passes={','.join(map(str, range(1, 66)))}"}, "make 65 candidates"),
     "a learned one": ({"--protector": "universal:private"}, "is no hand-designed method"),
