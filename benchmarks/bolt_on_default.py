@@ -48,10 +48,10 @@ average, no ball. [bolt_on.md](bolt_on.md) has the paper's settings, which `Bolt
 `python benchmarks/bolt_on_default.py > benchmarks/pages/bolt_on_default.md`"""
 CONSTANTS = """
 ## Chosen on public sets
-Mean over sixteen sets and seven signals from 10 to 10,000: how far the test loss lies above the best
-after any number of steps and for any of these lengths, as a share of the start's loss; then the most that a loss lies above the
-start. "Features" are those to a squared length of 1, "faint" is the signal at which noise is halved. The halving costs
-little on the mean and keeps faint signals near the start.
+Mean over sixteen sets and seven signals from 10 to 10,000: how far the test loss lies above the best after any number
+of steps and for any of these lengths, as a share of the start's loss; then the most that a loss lies above the start.
+"Features" are those to a squared length of 1, "faint" is the signal at which noise is halved. The halving costs little
+on the mean and keeps faint signals near the start.
 """
 MEASURED = """
 ## Adult and MNIST, of which nothing was chosen

@@ -42,10 +42,10 @@ def test_noise_moves_the_margin_of_a_longest_row_by_what_the_rule_says(case):
         per_weight = moved * math.sqrt(problems) / gdp_mu(1.0, 1e-6)
     else:
         per_weight = moved * problems * math.sqrt(features + 2)
-    assert 0.8 * MARGIN_NOISE < per_weight * settled.norm_bound < MARGIN_NOISE
+    assert 0.9 * MARGIN_NOISE < per_weight * settled.norm_bound < MARGIN_NOISE
     assert plan.step_sizes.max() * plan.beta <= 1.0
-    if "batch" not in settings:  # no smaller than steps of that length ask for
-        assert plan.steps_per_pass < plan.step_sizes.sum() * plan.beta / plan.num_passes + 1.01
+    if "batch" not in settings and plan.steps_per_pass > 10:  # else batches come in few sizes
+        assert plan.step_sizes.max() * plan.beta > 0.9
 
 
 def test_it_learns_where_batches_of_50_and_steps_of_1_over_root_n_name_the_larger_class():

@@ -66,7 +66,7 @@ class PlannedBoltOn(BoltOn):
             num_weights = (self.projected_features or num_features) + 1
             steps = beta * self._way(loss.lipschitz * norm_bound**2, num_problems(model), num_weights)
             if batch_size is None:
-                batch_size = int(min(max(self.num_passes * rows / steps, 1.0), rows))
+                batch_size = _even(rows, steps / self.num_passes)
             step_size = min(steps / (self.num_passes * -(-rows // batch_size)), 1.0) / beta
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(BoltOn)}
         batch_size = batch_size or min(_USUAL_BATCH, rows)
@@ -97,6 +97,13 @@ class PlannedBoltOn(BoltOn):
         model = oracle.setup.model
         raw = state.center.shape[0] if isinstance(state, FeatureMap) else model.num_features(params.shape[0])
         return self.for_table(model, raw).step(params, state, oracle)
+
+
+def _even(rows: int, batches: float) -> int:
+    """Size of a batch, such that a pass has at least so many, or N, and the last is hardly smaller than the others."""
+    count = max(math.ceil(min(batches, rows)), 1)
+    size = -(-rows // count)
+    return size if -(-rows // size) >= count else size - 1
 
 
 @hand_designed(form="rival")
