@@ -5,6 +5,7 @@ The only place that knows how a suffix is written.
 
 import dataclasses
 import importlib.machinery
+import itertools
 import os
 import re
 import sys
@@ -70,8 +71,12 @@ class MethodName:
         if repeated := next((kind for kind in kinds if kinds.count(kind) > 1), None):
             parts = {_AT: "a sampling rate", "[": "a list of settings"}
             raise _malformed(name, f"{parts.get(repeated, repeated)} is asked for twice")
-        if "[" in kinds and (chosen := {TUNED, ORACLE, PRIVATE}.intersection(kinds)):
-            raise _malformed(name, f"its settings are given and, by {min(chosen)}, to be chosen")
+        listed = any("," in suffix for suffix in suffixes if suffix[0] == "[")
+        choosing = {TUNED, ORACLE, PRIVATE}.intersection(kinds)
+        if listed and choosing != {PRIVATE}:
+            raise _malformed(name, f"a setting has several values, among which {PRIVATE} alone chooses")
+        if "[" in kinds and choosing and not listed:
+            raise _malformed(name, f"its settings are given and, by {min(choosing)}, to be chosen")
         if sorted(kinds, key=VARIANTS.__contains__) != kinds:
             raise _malformed(name, f"a variant precedes the {TUNED} or {_AT}RATE that it is a variant of")
         return cls(base, tuple(suffixes))
@@ -97,6 +102,23 @@ class MethodName:
         if len(settings) < len(pairs):
             raise _malformed(str(self), "a setting is given twice")
         return settings
+
+    @property
+    def candidates(self) -> "tuple[MethodName, ...]":
+        """What it chooses among, where a setting has several values: every combination, first values first, without
+        :private; none otherwise.
+
+        >>> [str(name) for name in MethodName.parse("bolt_on[num_passes=1,5 ridge=0]:private").candidates]
+        ['bolt_on[num_passes=1 ridge=0]', 'bolt_on[num_passes=5 ridge=0]']
+        """
+        values = {name: text.split(",") for name, text in self.settings.items()}
+        if all(len(texts) == 1 for texts in values.values()):
+            return ()
+        rest = self._keeping(lambda suffix: suffix[0] != "[").without(PRIVATE)
+        combinations = itertools.product(*values.values())
+        return tuple(
+            rest.with_settings([f"{n}={t}" for n, t in zip(values, texts, strict=True)]) for texts in combinations
+        )
 
     def with_settings(self, words: Sequence[str]) -> "MethodName":
         """This name with settings, each NAME=VALUE; none leaves it as it is.

@@ -10,8 +10,8 @@ from l2p.base.errors import InputError
 from l2p.protectors.fields import kinds, misfit
 from l2p.run.protector import Protector
 
-#: Fields that follow from the table, and are not chosen.
-_PLANNED = ("num_rows",)
+#: Fields that follow from the table and the budget, and are not chosen.
+_PLANNED = ("num_rows", "planned_noise")
 _TRUE, _FALSE, _NONE = "yes", "no", "none"
 
 

@@ -55,10 +55,11 @@ class Apply(TableOptions):
     """The protector that trains; default the one that `l2p plan` recommends for the model.
     A name that `l2p protectors` lists, a checkpoint's file, or mypackage:MyProtector for one of your own.
     `minibatch@0.02` draws batches of 2 % of the rows instead of its own 5 %.
-    METHOD:private chooses the method's settings on the private rows, within the budget: the best of 10 runs or so."""
+    METHOD:private chooses the method's settings on the private rows, within the budget: the best of 10 runs or so,
+    or, with lists of values after --set, one of their combinations, each tried on its own part of the rows."""
     set: tuple[str, ...] = ()
     """Public settings of a hand-designed method, as in --set num_passes=5 batch_size=10; `l2p protectors METHOD` lists
-    them. They are part of the method's name on the card."""
+    them. They are part of the method's name on the card. With METHOD:private, lists: num_passes=1,10 ridge=0,.01."""
     accountant: Accountant | None = None
     """Default: the protector's own."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
@@ -69,7 +70,7 @@ class Apply(TableOptions):
     """Fixes the noise, for experiments: the run is then not a private release."""
     ledger: Path | None = None
     """Ledger of all runs on this data set (see `l2p ledger create`), where this run reserves its budget.
-    For METHOD:private its unit must be rdp or basic."""
+    For METHOD:private its unit must be rdp or basic; with lists of values, basic."""
     test: str | None = None
     """A table to score the model on; the guarantee does not cover it."""
     on_invalid: Literal["refuse", "null"] = "refuse"

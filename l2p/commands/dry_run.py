@@ -87,7 +87,7 @@ def _ledger(path: Path, named: "NamedProtector", budget: "Budget", chooses: bool
     if chooses:
         from l2p.compare.private_choice import cost_in
 
-        cost = cost_in(ledger, budget)
+        cost = cost_in(ledger, named, budget)
     else:
         cost = cost_of(ledger, named.filter(budget), named.protector.mechanisms)
     has = f"{ledger.name} has {ledger.in_epsilon(remaining, up=False)} left"

@@ -7,6 +7,7 @@ from l2p.base.errors import InputError
 from l2p.commands.declared import DeclaredTable
 from l2p.estimators.database.rows import TableRows, check_address, check_method, held_rows
 from l2p.tables.reading.address import Address, is_address
+from l2p.tables.schema import Encoding
 
 if TYPE_CHECKING:
     from l2p.checkpoints.named import NamedProtector
@@ -30,7 +31,7 @@ def check(options: "Apply", declared: DeclaredTable, named: "NamedProtector", ch
             f"with --in-database no row leaves the server, but {unfit[0]} compares or reads them here; leave one of "
             "the two out (l2p predict scores rows of another table)."
         )
-    check_method(named.protector, declared.model)
+    check_method(named.protector, declared.model, len(Encoding(declared.schema).names))
     _address(declared)
 
 

@@ -171,6 +171,11 @@ def find_method(
             f"{name} asks for settings that are both charged and not charged; choose {base}{PRIVATE}, which is "
             f"private, or {base}{ORACLE}, which is not."
         )
+    if name.candidates:
+        raise InputError(
+            f"{name} lists settings to choose among on parts of the private rows, which a comparison does not do; name "
+            "each of them as a method of its own, or choose among them with l2p apply."
+        )
     hand_designed = HAND_DESIGNED.get(str(base))
     paper = HAND_DESIGNED.get(base.base)
     own_budgets = budgets

@@ -28,9 +28,10 @@ from l2p.privacy.cost.selection import base_rho, total_epsilon
 from l2p.privacy.events import Answered
 from l2p.privacy.ledger.ledger import Cost, Ledger
 from l2p.privacy.ledger.reservation import cost_of_best
-from l2p.protectors.learned.tunable import around
+from l2p.protectors.learned.tunable import around, tunable
 from l2p.release.admission import admit
 from l2p.release.result import Result
+from l2p.release.tuning.listed_settings import admit_listed, release_listed
 from l2p.release.tuning.private_tuning import (
     LAW,
     SCORE_ACCOUNTANT,
@@ -41,6 +42,7 @@ from l2p.release.tuning.private_tuning import (
     private_tuning,
     simulated_randomness,
 )
+from l2p.release.tuning.split_tuning import cost_of_parts
 from l2p.run.protector import Protector
 from l2p.run.simulate import Divide, simulate, split
 from l2p.task import checks
@@ -188,6 +190,9 @@ def release(
     """
     if kind is not None:
         check_kind(kind)
+    if candidates := MethodName.parse(named.name).candidates:
+        options = {"model": model, "key": key, "num_rows": num_rows, "ledger": ledger}
+        return release_listed(data, candidates, budget, **options)
     num_lines, _ = checks.shape_of(data.private if isinstance(data, Task) else data)
     num_rows = checks.number_of_rows(num_lines, num_rows, budget)
     base = named.for_rows(num_rows)
@@ -224,7 +229,11 @@ def admit_choice(
             f"accountant {accountant!r} was asked for, but {name} holds its runs by the one that choosing among them "
             "needs; leave it out."
         )
-    base = base_run(look_up(MethodName.parse(name).without(PRIVATE), model), budget)
+    name = MethodName.parse(name)
+    if name.candidates:
+        return admit_listed(name, budget, model, has_public)
+    base = base_run(look_up(name.without(PRIVATE), model), budget)
+    _candidates(base.protector)  # refuses one that has nothing to vary
     target = base_budget(_shares(budget)[0], base.accountant, budget)
     admit(base, target, model, has_public=has_public)
     admit(Score(), base_budget(_shares(budget)[1], SCORE_ACCOUNTANT, budget), model, SCORE_ACCOUNTANT)
@@ -232,12 +241,21 @@ def admit_choice(
     return dataclasses.replace(base, name=str(name), control=None)
 
 
-def cost_in(ledger: Ledger, budget: Budget) -> Cost:
+def cost_in(ledger: Ledger, named: NamedProtector, budget: Budget) -> Cost:
     """The cost that a release has to reserve; `InputError` if the ledger cannot count it."""
+    if MethodName.parse(named.name).candidates:
+        return cost_of_parts(ledger, budget)
     return cost_of_best(ledger, budget, LAW, base_rho(LAW, budget.epsilon, budget.delta))
 
 
 def _candidates(protector: Protector) -> tuple[Protector, ...]:
+    """A protector and others around it; `InputError` if it has no number that can be varied."""
+    if not any(jax.tree.leaves(tunable(protector))):
+        raise InputError(
+            f"a method of class {type(protector).__name__} is set by whole numbers, words and its plan, which "
+            f"{PRIVATE} cannot vary by itself, so it would choose among copies of one; list values to choose among, as "
+            f"in METHOD[num_passes=1,10 ridge=0,.01]{PRIVATE} or with --set."
+        )
     keys = jax.random.split(jax.random.key(0), CANDIDATES - 1)
     return protector, *(around(protector, SPREADS[0], key) for key in keys)
 

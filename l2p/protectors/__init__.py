@@ -12,7 +12,7 @@ from l2p.protectors.by_hand.adassp import AdaSSP, adassp
 from l2p.protectors.by_hand.agd import AGD, agd, agd_gumbel
 from l2p.protectors.by_hand.amp import ApproximateMinima, amp
 from l2p.protectors.by_hand.auto_clip import AutoClip, auto_clip
-from l2p.protectors.by_hand.bolt_on import BoltOn, bolt_on, bolt_on_sc
+from l2p.protectors.by_hand.bolt_on import BoltOn, bolt_on_sc
 from l2p.protectors.by_hand.boosted_adassp import BoostedAdaSSP, boosted_adassp
 from l2p.protectors.by_hand.disk import DiSK, disk
 from l2p.protectors.by_hand.dp_fc import dp_fc
@@ -27,6 +27,7 @@ from l2p.protectors.by_hand.objpert import ObjectivePerturbation, objpert, objpe
 from l2p.protectors.by_hand.outpert import OutputPerturbation, outpert, outpert_paper
 from l2p.protectors.by_hand.paper_sgd import sgd_adv, sgd_ma
 from l2p.protectors.by_hand.pass_glm import PassGLM, pass_glm
+from l2p.protectors.by_hand.planned_bolt_on import PlannedBoltOn, bolt_on
 from l2p.protectors.by_hand.pnsgd import PNSGD, pnsgd
 from l2p.protectors.by_hand.private_meta import PrivateMeta, private_meta
 from l2p.protectors.by_hand.pulled import TowardsStart, noisygd_pulled

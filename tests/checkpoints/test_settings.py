@@ -10,6 +10,7 @@ from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.method_name import MethodName
 from l2p.checkpoints.settings import settings_of, with_settings
 from l2p.commands.cli import main
+from l2p.models import Logistic
 from l2p.privacy.sensitivity.passes import Passes
 from l2p.protectors import HAND_DESIGNED
 from l2p.tables.schema import Number, Schema, Target
@@ -34,7 +35,8 @@ def test_a_release_names_its_settings_and_verifies_by_them(tmp_path, capsys):
     rows = Rows(x, (x[:, 0] > 0.5).astype(np.float32), np.ones(N, np.float32))
     card = private_train(rows, NAME, BUDGET).card
     assert card.protector["name"] == NAME
-    plan = Passes(N, 0.25, 3, 10, ridge=0.01, averaged=1.0)
+    settled = resolve(NAME, BUDGET, "logistic", num_rows=N).protector.for_table(Logistic(), 3)
+    plan = Passes(N, 0.25, 3, 10, step_size=settled.step_size, ridge=0.01, averaged=1.0)
     assert card.mechanisms[0]["clip_norm"][0] == pytest.approx(plan.sensitivity(), rel=1e-4)
 
     def verified(fields):

@@ -53,7 +53,7 @@ def check_address(address: Address) -> None:
         )
 
 
-def check_method(protector: object, model: Model) -> None:
+def check_method(protector: object, model: Model, num_features: int) -> None:
     """Refuse, before any row is read, what the server's passes do not compute.
 
     Raises:
@@ -71,6 +71,7 @@ def check_method(protector: object, model: Model) -> None:
             "bolt_on or bolt_on_sc without averages, snapshots, fewer features or repeated rows, or train "
             "outside of the database (private_train)."
         )
+    protector = protector.for_table(model, num_features)
     last_step = float(protector.plan(protector.loss(model)).step_sizes.min())
     sizes = protector.ridge, protector.radius or 0.0, last_step, protector.norm_bound
     if any(0 < size < _LEAST for size in sizes):
@@ -98,7 +99,7 @@ class TableRows(PassRows):
         return "TableRows(not shown)"
 
     def check_model(self, protector: object, model: Model) -> None:
-        check_method(protector, model)
+        check_method(protector, model, self.num_features)
         if cast(BoltOn, protector).num_rows != self.num_rows:
             raise InputError(
                 "the protector was planned for another number of rows than the table has; name a method, such as "

@@ -157,6 +157,11 @@ class BoltOn(PassProtector):
     def streams(self) -> bool:
         return in_one_batch_each(self.order, self.snapshots)
 
+    def for_table(self, model: Model, num_features: int) -> "BoltOn":
+        """The same with every setting a number, for rows of so many features."""
+        del model, num_features
+        return self
+
     def check_model(self, model: Model) -> None:
         super().check_model(model)
         # Refuses steps that are too long for this loss.
@@ -208,16 +213,6 @@ def random_projection(num_features: int, dimension: int) -> FeatureMap:
 def noise_for(accountant: str | None) -> Literal["gaussian", "gamma"]:
     """The noise that a requested accountant asks for: `basic` prices pure differential privacy."""
     return "gamma" if accountant == "basic" else "gaussian"
-
-
-@hand_designed(form="rival")
-def bolt_on(problem: Problem) -> BoltOn:
-    """Bolt-on SGD, convex: noise once after 10 passes.
-
-    Algorithm 1 of Wu et al. (2017): batches of 50, constant steps of 1 / sqrt(N). Exact Gaussian noise, or, with
-    accountant `basic`, pure differential privacy.
-    """
-    return BoltOn.of(problem, noise=noise_for(problem.accountant))
 
 
 @hand_designed(form="rival")

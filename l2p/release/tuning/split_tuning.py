@@ -30,12 +30,13 @@ from l2p.privacy.ledger.reservation import count, held, open_ledger
 from l2p.queries.fewest_errors import FewestErrors
 from l2p.release.admission import admit
 from l2p.release.api import private_train
-from l2p.release.planned_run import plan_run
+from l2p.release.planned_run import PlannedRun, plan_run
 from l2p.release.result import Result
 from l2p.release.tuning.private_tuning import Candidate, Score
 from l2p.run.protector import Protector
 from l2p.task import checks
 from l2p.task.rows import Rows
+from l2p.task.sources import RowSource
 
 
 @struct.dataclass
@@ -86,7 +87,7 @@ class Chosen:
 
 
 def split_tuning(
-    data: Rows,
+    data: Rows | RowSource,
     candidates: Sequence[Candidate],
     budget: Budget,
     *,
@@ -136,7 +137,7 @@ def split_tuning(
     keys = [None] * len(pieces) if key is None else list(jax.random.split(key, len(pieces)))
     admitted = [admit(candidate, budget, model) for candidate in (*candidates, Choice(start))]
     for piece, named in zip(pieces, admitted, strict=True):  # before anything is reserved
-        plan_run(piece, named, budget, key=key, **common)
+        _check_part(plan_run(piece, named, budget, key=key, **common))
 
     def run() -> tuple[int, Result]:
         results = [
@@ -153,9 +154,9 @@ def split_tuning(
     if ledger is None:
         index, result = run()
     else:
-        ledger, cost = open_ledger(ledger, releases=key is None), Cost(budget.epsilon, budget.delta)
+        ledger = open_ledger(ledger, releases=key is None)
         ledger.budget.check_rows(num_lines)
-        _check_ledger(ledger, budget)
+        cost = cost_of_parts(ledger, budget)
         with held(ledger) as id:
             spent_before = ledger.spent()
             ledger.reserve(cost, f"the best of {len(candidates)} candidates on parts, {budget}", id)
@@ -190,16 +191,39 @@ def tuned_on_public(
     return int(np.argmin(errors))
 
 
+def rows_of_part(num_rows: int, num_candidates: int) -> int:
+    """Rows of each candidate's part; `InputError` if there are none."""
+    parts = num_candidates + 1  # the last of which chooses
+    if parts > num_rows:
+        raise InputError(f"{num_rows} rows do not make {parts} parts; choose fewer candidates.")
+    return num_rows // parts
+
+
 def _parts(num_rows: int, count: int, key: jax.Array | None) -> list[np.ndarray]:
     """Row indices of `count` parts, drawn at random; all of one size, but the last, which has the remainder, too."""
-    if count > num_rows:
-        raise InputError(f"{num_rows} rows do not make {count} parts; choose fewer candidates.")
+    size = rows_of_part(num_rows, count - 1)
     seed = secrets.randbits(128) if key is None else np.asarray(jax.random.key_data(key))
-    ends = num_rows // count * np.arange(1, count)
+    ends = size * np.arange(1, count)
     return np.split(np.random.default_rng(seed).permutation(num_rows), ends)
 
 
-def _check_ledger(ledger: Ledger, budget: Budget) -> None:
+def _check_part(planned: PlannedRun) -> None:
+    """Refuse a candidate that was planned for more rows than its part has, which its steps would count on."""
+    rows = planned.named.protector.planned_rows
+    if rows not in (None, planned.num_rows):
+        raise InputError(
+            f"candidate {planned.named.name!r} is planned for {rows} rows, but is trained on a part of "
+            f"{planned.num_rows}, where its batches would be nearly empty and its steps too short; plan it for its "
+            "part, or name a method, which plans itself."
+        )
+
+
+def cost_of_parts(ledger: Ledger, budget: Budget) -> Cost:
+    """The cost that `split_tuning` reserves: that of one run, however many candidates there are.
+
+    Raises:
+      InputError: the ledger cannot count it.
+    """
     if ledger.budget.adjacency is not budget.adjacency:
         raise InputError(
             f"the ledger of {ledger.name} counts {ledger.budget.adjacency} neighbours, but this tuning is planned for "
@@ -210,6 +234,7 @@ def _check_ledger(ledger: Ledger, budget: Budget) -> None:
             f"the ledger of {ledger.name} adds up {AMOUNTS[ledger.unit]}, which does not bound runs on parts of the "
             f"rows with a choice among them; keep a ledger with unit {', '.join(WHOLE_RUNS)}."
         )
+    return Cost(budget.epsilon, budget.delta)
 
 
 def _card(card: Card, budget: Budget, num_rows: int, count: int) -> Card:
