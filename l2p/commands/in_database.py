@@ -4,6 +4,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from l2p.base.errors import InputError
+from l2p.checkpoints.method_name import PRIVATE
 from l2p.commands.declared import DeclaredTable
 from l2p.estimators.database.rows import TableRows, check_address, check_method, held_rows
 from l2p.tables.reading.address import Address, is_address
@@ -24,7 +25,7 @@ def check(options: "Apply", declared: DeclaredTable, named: "NamedProtector", ch
         "--public": options.public is not None,
         "--test": options.test is not None,
         "--stream yes": options.stream == "yes",
-        "METHOD:private": chooses,
+        f"METHOD{PRIVATE}": chooses,
     }
     if unfit := [option for option, is_asked in asked.items() if is_asked]:
         raise InputError(
