@@ -1,9 +1,8 @@
 """Methods on networks that a user brings along, on sets and architectures that no tuning saw.
 
-    python benchmarks/network_table.py --out benchmarks/results/networks.jsonl
-    python benchmarks/network_table.py --out benchmarks/results/networks.jsonl --page > benchmarks/pages/networks.md
+    python benchmarks/network_table.py > benchmarks/pages/networks.md
 
-A cell that is in the file is not run again.
+runs the cells that the results lack, for hours, and prints the page; with --page it prints what is there.
 """
 
 import dataclasses
@@ -25,6 +24,7 @@ import tyro
 import l2p
 from l2p.tables.public import catalog
 
+RESULTS = Path(__file__).parent / "results" / "networks.jsonl"
 EPSILONS, DELTA, SEEDS = (0.5, 1.0, 3.0, 8.0), 1e-5, 10
 TUNED = ("dp_adam", "dp_adamw", "dp_adambc", "disk", "noisygd_pulled", "noisygd", "auto_clip", "hyfree")
 ORACLE = ":oracle"
@@ -47,7 +47,7 @@ accuracy; delta 1e-5, full batches. No image was among the tasks, and of the tab
 have 1,437 rows to train on, MNIST (its 10,000 test images, halved in width and height) and ipums_br 8,000, splice
 2,552. What a method is by default was chosen on the digits.
 
-`python benchmarks/network_table.py --out benchmarks/results/networks.jsonl --page > benchmarks/pages/networks.md`
+`python benchmarks/network_table.py --page > benchmarks/pages/networks.md`
 """
 
 
@@ -208,13 +208,20 @@ def page(cells: Cells, seeds: int) -> Iterator[str]:
     """The page: mean loss with its standard error, and accuracy, of every cell that has all seeds."""
     yield f"{INTRODUCTION}({seeds} seeds; {platform.machine()}, jax {jax.__version__})."
     for case in CASES:
-        yield f"\n## {case.title}\n"
-        yield "| method | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |"
-        yield "|---|" + "---|" * len(EPSILONS)
-        for method in METHODS:
-            keys = [[(case.title, method, epsilon, seed) for seed in range(seeds)] for epsilon in EPSILONS]
-            if all(key in cells.scores for row in keys for key in row):
-                yield f"| `{method}` | " + " | ".join(_cell([cells.scores[key] for key in row]) for row in keys) + " |"
+        lines = [line for method in METHODS if (line := _line(cells, case, method, seeds))]
+        if lines:
+            yield f"\n## {case.title}\n"
+            yield "| method | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |"
+            yield "|---|" + "---|" * len(EPSILONS)
+            yield from lines
+
+
+def _line(cells: Cells, case: Case, method: str, seeds: int) -> str:
+    """A line of a table; empty where a cell lacks a seed."""
+    keys = [[(case.title, method, epsilon, seed) for seed in range(seeds)] for epsilon in EPSILONS]
+    if not all(key in cells.scores for row in keys for key in row):
+        return ""
+    return f"| `{method}` | " + " | ".join(_cell([cells.scores[key] for key in row]) for row in keys) + " |"
 
 
 def _cell(scores: list[dict[str, float]]) -> str:
@@ -224,20 +231,18 @@ def _cell(scores: list[dict[str, float]]) -> str:
 
 
 def main(
-    out: Path,
+    out: Path = RESULTS,
     seeds: int = SEEDS,
     cases: tuple[str, ...] = tuple(dict.fromkeys(case.data for case in CASES)),
     methods: tuple[str, ...] = METHODS,
     page_only: Annotated[bool, tyro.conf.arg(name="page")] = False,
 ) -> None:
-    """Run the cells that are not there, of these sets and methods; or print the page of those that are."""
+    """Run the cells of these sets and methods that are not there, and print the page."""
     cells = Cells(out)
-    if page_only:
-        print("\n".join(page(cells, seeds)))
-        return
-    chosen = [case for case in CASES if case.data in cases]
+    chosen = [] if page_only else [case for case in CASES if case.data in cases]
     for cell in itertools.product(chosen, methods, EPSILONS, range(seeds)):
         cells(*cell)
+    print("\n".join(page(cells, seeds)))
 
 
 if __name__ == "__main__":
