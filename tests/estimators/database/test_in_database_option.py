@@ -50,7 +50,10 @@ REFUSED = {
     "public rows": ({"public": "public.csv"}, "but --public compares or reads"),
     "a table to score on": ({"test": "test.csv"}, "but --test compares or reads"),
     "a stream": ({"stream": "yes"}, "but --stream yes compares or reads"),
-    "a choice among runs": ({"protector": "bolt_on:private"}, "but METHOD:private compares or reads"),
+    "a choice among runs": (
+        {"protector": "bolt_on:private", "set": "num_passes=1,10"},
+        "but METHOD:private compares or reads",
+    ),
     "a method that adds up": ({"protector": "noisygd"}, "bolt-on SGD's passes"),
     "averages": ({"set": "averaged=0.5"}, "bolt-on SGD's passes"),
     "a file": ({"data": "ward.csv"}, "one table in PostgreSQL"),
