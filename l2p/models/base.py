@@ -91,10 +91,6 @@ class Model(abc.ABC):
     def num_features(self, num_params: int) -> int:
         """The inverse of `num_params`."""
 
-    def tensor_sizes(self, num_params: int) -> tuple[int, ...]:
-        """How many params each of a network's tensors has, in their order; one tensor unless a model says otherwise."""
-        return (num_params,)
-
     @abc.abstractmethod
     def loss(
         self, params: Float[Array, " params"], x: Float[Array, " features"], y: Float[Array, ""]

@@ -140,10 +140,6 @@ class CustomLoss(Model):
         del num_params
         return self.rows.size
 
-    def tensor_sizes(self, num_params: int) -> tuple[int, ...]:
-        del num_params
-        return tuple(map(math.prod, self.parameters.trained.shapes))
-
     def loss(self, params: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         del y
         loss = self.function(self.parameters.tree_of(params), self.rows.tree_of(x))

@@ -43,7 +43,6 @@ from l2p.protectors.learned.recurrent import (
     RecurrentSteps,
 )
 from l2p.protectors.learned.retreat import Retreat
-from l2p.protectors.learned.shrunk_adam import ShrunkAdam
 from l2p.protectors.register import CLASSES, HAND_DESIGNED
 from l2p.protectors.stepwise.base_rate import BaseRate
 from l2p.protectors.stepwise.centering import Centering

@@ -29,7 +29,6 @@ from l2p.protectors import (
     RecurrentSteps,
     RowLength,
     ShareScheduler,
-    ShrunkAdam,
     Stepwise,
 )
 from l2p.protectors.fields import KNOT_COLUMNS
@@ -324,24 +323,6 @@ def _eigenbasis() -> Eigenbasis:
     )
 
 
-def control_deep(key: jax.Array) -> Stepwise:
-    """`ShrunkAdam` for users' own losses, each of its settings a quadratic in log(mu N)."""
-    del key
-    projector = ShrunkAdam(
-        log_learning_rate=_quadratic(-3.0),
-        decay=_quadratic(0.0),
-        logit_first=_quadratic(2.0),
-        logit_second=_quadratic(4.0),
-        logit_removed=_quadratic(0.0),
-        log_floor=_quadratic(-1.0),
-        log_power=_quadratic(-1.0),
-        scale_power=_quadratic(0.0),
-        log_pull=_quadratic(-2.0),
-    )
-    scheduler = Decaying(log_clip_norm=_quadratic(0.5), rate=_quadratic(0.0))
-    return Stepwise(scheduler, projector, num_steps=100)
-
-
 def paper(key: jax.Array) -> Stepwise:
     """The LSTM pair of Hong et al. (2021)."""
     scheduler, projector = jax.random.split(key)
@@ -400,7 +381,6 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "lstm_steps": lstm_steps,
     "control_level": control_level,
     "universal_level": universal_level,
-    "control_deep": control_deep,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,

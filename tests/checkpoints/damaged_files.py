@@ -49,7 +49,6 @@ def examples():
         "outpert": by_name["outpert"].replace(noise_multiplier=jnp.float32(3.0)),
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,
-        "deep": BUILDERS["control_deep"](jax.random.key(0)),
         "kalman": kalman,
         "with_public": BUILDERS["control_public"](jax.random.key(0)),
         "lstm_public": pair,

@@ -38,7 +38,6 @@ from l2p.protectors import (
     Ridge,
     RowLength,
     ShareScheduler,
-    ShrunkAdam,
     Stepwise,
 )
 from l2p.protectors.learned.curve_scheduler import PUBLIC_INPUTS, SCHEDULE_INPUTS
@@ -198,7 +197,6 @@ GREEDY = AGD(
     )
 )
 #: The tolerance falls with the noise, so that every budget has some of its steps rejected, but not all.
-SHRUNK_ADAM = ShrunkAdam(*(f32([number]) for number in (-1.5, 0.5, 1.0, 2.0, 0.0, -1.0, -1.0, 0.1, -1.0)))
 ADADP = AdaDP(**logs(clip_norm=0.4, learning_rate=0.4), log_tolerance=f32([-4.0, -1.7]))
 HYFREE = HyFree(
     logit_probe_share=f32([1.0]),
