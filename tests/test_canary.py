@@ -82,6 +82,7 @@ def refused(args, left):
 
 
 # ---------------------------------------------------------------------------------------------------- the command line
+@pytest.mark.slow
 def test_good_runs_say_nothing_private(given, left, capfd):
     ledger, table = left / "ward.ledger", given(GOOD)
     left.mkdir()

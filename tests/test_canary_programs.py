@@ -54,6 +54,7 @@ def told(folder):
     return set(both) - set(first), holding, len(first)
 
 
+@pytest.mark.slow
 def test_programs_are_the_same_whatever_the_rows_and_few(folder):
     differing, holding, number = told(folder)
     assert (differing, holding) == (set(), set())
@@ -83,6 +84,7 @@ def test_a_closure_over_rows_is_found(folder, monkeypatch, plant):
     assert bool(holding) == (plant is all_cells)
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_where_the_number_of_lines_is_private(folder):
     with keeping():
         release(TABLES[0], "add_remove")

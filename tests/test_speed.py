@@ -97,6 +97,7 @@ def test_help_needs_no_jax():
     assert "steps" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_quick_run_measures_prints_and_keeps_and_the_page_repeats_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(runner, "bind", lambda: 0)
     monkeypatch.setattr(steps, "works", lambda quick: [Work("logistic", 64, 5, steps=3)])

@@ -312,6 +312,7 @@ def test_the_shipped_forecast_is_sane_and_held_on_tables_that_it_was_not_made_fr
     assert curve.uneven > 0.3
 
 
+@pytest.mark.slow
 def test_without_a_share_the_range_covers_even_and_uneven_classes():
     plans = [plan(3_000, 20, BUDGET, majority=majority).forecasts[0] for majority in (0.95, 0.75, 0.5, None)]
     uneven, middle, even, either = (forecast.share for forecast in plans)

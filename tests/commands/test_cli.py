@@ -35,6 +35,7 @@ def test_every_command_has_help(name, capsys):
     assert f"usage: l2p {name}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_process_exits_with_the_codes_that_are_promised(tmp_path, options):
     def process(*args):
         return subprocess.run([sys.executable, "-m", "l2p", *args], capture_output=True, text=True, check=False)

@@ -17,6 +17,7 @@ from l2p.privacy.budget import Budget
 from l2p.protectors import HAND_DESIGNED
 
 
+@pytest.mark.slow
 def test_resumes_without_running_again(config, monkeypatch):
     before = compare(dataclasses.replace(config, seeds=1))
     rows = compare(config)

@@ -121,6 +121,7 @@ def test_who_applies_it_to_another_table_is_told_by_what_is_public_of_that(north
     assert plan(2_000, 5, budget, protector=path).forecasts[0].share is None
 
 
+@pytest.mark.slow
 def test_gains_are_over_the_start_as_it_is_deployed():
     config = resolve.resolve("quick").but(warm_start="universal-logistic")
     control, protector = held_out.stand_in("universal-logistic", config.tasks.rows)

@@ -177,7 +177,7 @@ FACTORS = {
 }
 
 
-@pytest.mark.slow(but=["hinge-times their norms", "square-*", "quadratic-*"])
+@pytest.mark.slow(but=["square-*", "quadratic-*"])
 @pytest.mark.parametrize("factor", FACTORS)
 @ALL
 def test_closed_forms_are_sums_over_gradients_one_by_one(name, factor, monkeypatch):

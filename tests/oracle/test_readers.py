@@ -72,7 +72,7 @@ def test_each_source_has_its_reader():
     assert {reader.num_lines for reader in readers_of_sources} == {N}
 
 
-@pytest.mark.slow(but=["raw*"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("view", "batch"), [(None, BATCH), (VIEW, None)], ids=["raw, batch", "mapped, all rows"])
 def test_exact_sums_are_the_same_whoever_reads(view, batch):
     with jax.enable_x64(True):

@@ -218,7 +218,7 @@ def ask(query, weights=SHARES, rows=None, noise=Nothing):
     return here, here.ask(query)
 
 
-@pytest.mark.slow(but=["normalized"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gradient", "normalized", "loss", "second moment", "cross moment"])
 def test_a_simulation_weighs_each_row_by_its_class(name):
     query, rows = WEIGHED[name], jax.tree.map(jnp.asarray, encoded(TABLE))

@@ -40,7 +40,7 @@ def started(name, epsilon, key=0, base_rate=BASE_RATE):
     return model, np.asarray(begun.params)
 
 
-@pytest.mark.slow(but=["square"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_without_noise_the_start_is_the_best_that_ignores_features(name):
     model, params = started(name, 1e4)

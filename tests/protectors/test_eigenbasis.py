@@ -73,7 +73,7 @@ def test_without_noise_a_power_of_one_makes_rows_white():
     assert (strength > 4).all()
 
 
-@pytest.mark.slow(cases=["1000000.0"])
+@pytest.mark.slow(but=["0.05"])
 @pytest.mark.parametrize("epsilon", [1e6, 10.0, 1.0, 0.05])
 def test_moments_along_its_directions_are_no_larger_than_it_says(epsilon):
     """Noise on the matrix moves an eigenvalue, in any direction, by no more than its spectral radius, up to the square

@@ -77,6 +77,7 @@ def test_settings_go_to_a_vector_and_back():
     np.testing.assert_allclose(moved.scheduler.log_clip_norm, protector.scheduler.log_clip_norm + 1.0)
 
 
+@pytest.mark.slow
 def test_a_row_moves_the_meta_gradient_of_its_block_alone_and_by_at_most_twice_the_clipping_norm():
     plain, changed = gradients(ROWS), []
     for seed in range(20):

@@ -163,6 +163,7 @@ def test_every_coordinate_is_regularised_and_the_ridge_counts_towards_what_priva
     assert float(published.convexity) == pytest.approx(2 * 0.25 * 0.64 / 0.05, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_search_that_did_not_converge_is_not_answered(monkeypatch):
     from l2p.queries import newton
 

@@ -108,7 +108,7 @@ def test_a_run_that_exhausts_its_budget_stops_early_and_says_so(key):
     assert l2p.private_train(table(), protector.replace(num_steps=5), BUDGET, key=key).stop_reason == "max_steps"
 
 
-@pytest.mark.slow(but=["agd"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["noisygd", "agd"])
 def test_the_card_prices_again_to_what_was_certified(name):
     card = l2p.private_train(table(), name, BUDGET).card

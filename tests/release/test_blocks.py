@@ -63,6 +63,7 @@ def test_a_simulation_over_blocks_is_that_in_memory(name):
     assert (cards[0].num_rows, cards[0].num_features) == (cards[1].num_rows, cards[1].num_features)
 
 
+@pytest.mark.slow
 def test_a_release_reads_batches_of_blocks_and_its_card_is_exact():
     protector = l2p.load("dpsgd", BUDGET).replace(num_steps=4, sampler=Poisson(0.1))
     passes = []

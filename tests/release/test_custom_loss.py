@@ -89,6 +89,7 @@ def test_a_row_adds_the_same_to_the_last_bit_whatever_stands_beside_it():
     assert np.abs(whole).max() > 1000
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows():
     def temporary(num_rows):
         gradient_sum, rows = query(table(num_rows))

@@ -298,7 +298,17 @@ EDITS = {
 
 
 @pytest.mark.slow(
-    cases=["learned noise", "*envelope*", "clip norm, learned", "few features", "delta", "adjacency", "rows*", "rate*"]
+    cases=[
+        "learned noise",
+        "*envelope*",
+        "clip norm, learned",
+        "few features",
+        "certified*",
+        "delta",
+        "adjacency",
+        "rows*",
+        "rate*",
+    ]
 )
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edited_card_is_refused_for_what_was_edited(verify, name):

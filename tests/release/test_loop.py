@@ -55,6 +55,7 @@ def test_a_loop_takes_the_steps_that_private_train_takes(method):
     np.testing.assert_allclose(np.concatenate(params), np.concatenate(result.params), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_optax_optimizer_gets_the_mean_gradient_with_noise_of_the_planned_size():
     adam, clip_norm = optax.adam(0.1), 0.5
     ours = planned(adam, GENEROUS, num_steps=3, sampling_rate=1, clip_norm=clip_norm, key=KEY)
@@ -68,6 +69,7 @@ def test_an_optax_optimizer_gets_the_mean_gradient_with_noise_of_the_planned_siz
     np.testing.assert_allclose(np.concatenate(params), np.concatenate(expected), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_batches_without_a_row_get_the_noise_that_the_card_states():
     params, rate = jnp.zeros(20_000), 0.01
     descent = optax.sgd(1.0)

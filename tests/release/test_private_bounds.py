@@ -157,6 +157,7 @@ def test_bounds_hold_most_cells_whatever_a_few_of_them_say():
         assert choose(counts, noise_std, len(values)) == (16.0, 128.0)
 
 
+@pytest.mark.slow
 def test_noise_alone_widens_bounds_as_seldom_as_said():
     random, tries, columns = np.random.default_rng(0), 500, 3
     wide = 0

@@ -83,6 +83,7 @@ def test_unreadable_files_are_refused(csv_file, tmp_path):
     assert "comma-separated" in refusal(read_table, csv_file("a,b\n1," + "x" * 200_000 + "\n"))
 
 
+@pytest.mark.slow
 def test_a_large_csv_file_round_trips(tmp_path):
     values = np.random.default_rng(0).normal(size=(30_000, 20))
     columns = tuple(f"c{j}" for j in range(20))

@@ -111,6 +111,7 @@ def test_maps_give_the_same_features_in_both_layouts():
         )
 
 
+@pytest.mark.slow(cases=["*-mlp"])
 @pytest.mark.parametrize("name", ["softmax:3", "mlp"])
 @pytest.mark.parametrize("block", [70, 35, 32, 100])
 def test_gradients_add_up_alike_whatever_the_blocks(name, block, monkeypatch):

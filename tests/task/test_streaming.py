@@ -42,7 +42,7 @@ def setup(accountant: str) -> Setup:
     return Setup.create(MODEL, BUDGET.adjacency, Filter(accountant, BUDGET).price_list(), N)
 
 
-@pytest.mark.slow(but=["1000-agd"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("block", [16, 1000])
 def test_a_streamed_simulation_is_the_simulation_in_memory(name, block):

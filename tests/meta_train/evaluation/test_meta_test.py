@@ -57,6 +57,7 @@ def test_tasks_have_something_to_learn_and_both_parts_are_the_same_task(tasks):
     assert np.abs(means[0] - means[1]).mean() < 0.5 * np.abs(means[0] - means[1][:, ::-1]).mean()
 
 
+@pytest.mark.slow
 def test_test_rows_are_no_training_rows_and_both_are_held_out():
     tasks = meta_test.draw("breast_cancer", Logistic(), None, **SIZES)
     held_out, train, test = (

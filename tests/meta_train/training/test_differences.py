@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
 from l2p.base import struct
@@ -31,6 +32,7 @@ def loss(part, key):
     return value - 3.0 * jax.lax.stop_gradient(jnp.sin(value)) - earned + part.plain**2, value
 
 
+@pytest.mark.slow
 def test_a_misleading_derivative_is_scaled_to_the_slope_that_runs_show():
     measured = differences.gradient(loss)
     slopes, _ = jax.jit(jax.vmap(measured, (None, 0, None)))(START, KEYS, jax.random.key(0))

@@ -286,7 +286,7 @@ def one_up(state, step):
     return state.replace(protector=jax.tree.map(lambda leaf: leaf + 1, state.protector)), {"score": 1.0}
 
 
-@pytest.mark.slow(but=["unseen1"])
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", [None, (7, 9)])
 def test_unseen_classes_are_not_used_for_selection(tmp_path, monkeypatch, unseen):
     monkeypatch.setattr("meta_train.training.gradients.compiled", lambda *_: one_up)
