@@ -313,6 +313,7 @@ EXCEPTIONS |= {
     ("adaptive", name): "here its price grows at every step; test_ppsgd.py has runs whose noise depends on the rows"
     for name in ("ppsgd", "ppsgd_tight", "ppgd", "public growth, adam, maximum")
 }
+EXCEPTIONS |= {("vmapped", "bolt_on"): "its steps are planned for one budget, so that those of two are no one program"}
 EXCEPTIONS |= {
     ("no steps", "kalman, public rows"): "its start is fitted to public rows beside the base rate that it has paid for"
 }
