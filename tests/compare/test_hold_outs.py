@@ -60,6 +60,7 @@ def test_the_fold_runs_under_the_protectors_name_and_is_told_once(config, capsys
     assert results.read(config.out / "results.csv") == rows
 
 
+@pytest.mark.slow
 def test_results_of_one_fold_are_not_mixed_with_those_of_another(config):
     main(config)
     write_checkpoint(checkpoint.FOLDERS[0], "whole-fold-1", sources=["adult"])

@@ -198,7 +198,7 @@ def test_frames_are_tables_too_and_rows_that_are_no_rows_are_left_out():
     assert table.source.startswith("table:frame:")
 
 
-@pytest.mark.slow(but=["regression"])
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TARGETS)
 def test_what_is_judged_on_is_whole_tables_and_rows_that_no_run_has_read(tmp_path, kind):
     """Tasks of two tables of a kind, each at its place, hold the table's own rows, padded, with its own targets."""

@@ -84,6 +84,7 @@ def test_exact_sums_are_the_same_whoever_reads(view, batch):
         np.testing.assert_array_equal(exact_sum.unit, sums[0].unit)
 
 
+@pytest.mark.slow
 def test_releases_are_the_same_to_the_last_bit_whoever_reads():
     sampler, answers = Poisson(0.1), []
     drawn = np.array([5, 7, 31, -1], np.int32), RANDOM.normal(size=D + 1).view(np.uint32).reshape(D + 1, 2)

@@ -54,7 +54,7 @@ def test_without_noise_the_start_is_the_best_that_ignores_features(name):
     np.testing.assert_array_equal(params[others], model.init(2)[others])
 
 
-@pytest.mark.slow(cases=["softmax:3", "mlp"])
+@pytest.mark.slow(but=["svm"])
 @pytest.mark.parametrize("name", NAMES)
 def test_where_noise_hides_the_rates_it_stays_near_the_public_start(name):
     """At epsilon .001 the noise on a share is far above 1, so what was answered may not be followed."""

@@ -69,6 +69,7 @@ def test_where_no_mean_stands_out_of_its_noise_their_average_does():
         assert float(jnp.linalg.norm(x.mean(0) - towards_zero.center)) > 0.8 * distances[1]
 
 
+@pytest.mark.slow
 def test_it_costs_the_share_it_was_given(rows):
     _, oracle = centre(rows, 1.0)
     assert float(oracle.spending.spent / oracle.spending.budget) == pytest.approx(float(jax.nn.sigmoid(-2.0)), rel=1e-4)

@@ -45,6 +45,7 @@ def test_noise_alone_is_taken_back_and_signal_is_kept():
     assert all((share >= 0.25 - 1e-6).all() and (share <= 1.0).all() for share in shares)
 
 
+@pytest.mark.slow
 def test_its_derivatives_are_finite_where_nothing_has_moved_or_nothing_is_noise():
     zeros, ones = jnp.zeros(SIZE), jnp.ones(SIZE)
     for arguments in ((zeros, zeros, ones), (zeros, ones, ones), (1e3 * ones, zeros, ones), (ones, ones, zeros)):
