@@ -69,8 +69,8 @@ class Curve(NamedTuple):
 
     def at(self, signal: int, steps: float) -> float:
         """The loss after so many steps of 1 / beta, relative to the start."""
-        known = np.concatenate([[self.start], self.losses[signal]])
-        return float(np.interp(steps, (0.0, *STEPS), known)) / self.start
+        losses = np.concatenate([[self.start], self.losses[signal]])
+        return float(np.interp(steps, (0.0, *STEPS), losses)) / self.start
 
 
 def curve(name: str, per_unit: float) -> Curve:
@@ -148,8 +148,8 @@ def measured(data: str, model: str) -> None:
 def scores_of(data: str, model: str, method: str, accountant: str | None) -> Iterator[str]:
     """Means over splits with their standard errors: test loss and accuracy at each epsilon."""
     with tempfile.TemporaryDirectory() as folder:
-        asked = {"model": model, "methods": (method,), "epsilon": EPSILONS, "delta": DELTA, "seeds": SEEDS}
-        rows = compare(CompareConfig(data, Path(folder), accountant=accountant, **asked))
+        settings = {"model": model, "methods": (method,), "epsilon": EPSILONS, "delta": DELTA, "seeds": SEEDS}
+        rows = compare(CompareConfig(data, Path(folder), accountant=accountant, **settings))
     for epsilon, column in itertools.product(EPSILONS, ("test_loss", "test_accuracy")):
         mean = results.Estimate.of([row[column] for row in rows if row["epsilon"] == epsilon])
         yield f"{mean.mean:.3f} ± {mean.error:.3f}"

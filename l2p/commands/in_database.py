@@ -21,13 +21,13 @@ def check(options: "Apply", declared: DeclaredTable, named: "NamedProtector", ch
     Raises:
       InputError: an option, the method or the model does not fit.
     """
-    asked = {
+    reading_here = {
         "--public": options.public is not None,
         "--test": options.test is not None,
         "--stream yes": options.stream == "yes",
         f"METHOD{PRIVATE}": chooses,
     }
-    if unfit := [option for option, is_asked in asked.items() if is_asked]:
+    if unfit := [option for option, is_set in reading_here.items() if is_set]:
         raise InputError(
             f"with --in-database no row leaves the server, but {unfit[0]} compares or reads them here; leave one of "
             "the two out (l2p predict scores rows of another table)."

@@ -47,8 +47,8 @@ class Model(abc.ABC):
     num_margins: int = 1
     #: The length of a row's part in `l2p.queries.TargetSum`.
     num_rates: int = 0
-    #: How many times as long noise on a mean gradient is as on that of a table's typical model, where params may be any
-    #: number: so many times as many rows tell as much.
+    #: How many times as long the noise on a mean gradient is as for a table's typical model, which has fewer params. It
+    #: takes that many times as many rows to make up for it.
     dilution: float = 1.0
 
     @property

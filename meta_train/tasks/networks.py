@@ -111,8 +111,8 @@ def find(name: str, num_features: int) -> Network:
     """
     kind, *numbers = name.split(":")
     widths = numbers[0].split(",") if numbers else []
-    known = kind in (*ACTIVATIONS, HEAD, ADAPTER) and len(numbers) == 2
-    if not known or not all(number.isdecimal() and int(number) for number in (*widths, numbers[1])):
+    has_form = kind in (*ACTIVATIONS, HEAD, ADAPTER) and len(numbers) == 2
+    if not has_form or not all(number.isdecimal() and int(number) for number in (*widths, numbers[1])):
         raise InputError(
             f"network {name!r} is unknown; name its kind ({', '.join((*ACTIVATIONS, HEAD, ADAPTER))}), the widths of "
             "its hidden layers and the number of classes, as in relu:64,64:10."

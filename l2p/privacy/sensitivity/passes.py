@@ -159,9 +159,8 @@ class Passes:
     def moves(self) -> np.ndarray:
         """f64[T], how far a difference of one unit in the sum of batch t moves what is returned."""
         later, stretch, products, rho = 0.0, 0.0, np.empty(self.num_steps), self.stretches
-        for start in reversed(
-            range(0, self.num_steps, _AT_ONCE)
-        ):  # Python's numbers of all steps would fill the memory
+        # Python's numbers of all steps would fill the memory.
+        for start in reversed(range(0, self.num_steps, _AT_ONCE)):
             part = slice(start, start + _AT_ONCE)
             weights, stretches = self.weights[part].tolist(), rho[part].tolist()
             for step in reversed(range(len(weights))):

@@ -84,8 +84,8 @@ def _parts(traced: Sequence[ClosedJaxpr | Jaxpr]) -> Iterator[ClosedJaxpr | Jaxp
 
 def _draws_together(operation: JaxprEqn) -> bool:
     """True for one that draws with keys of which JAX reads, where it is mapped over several, the first alone."""
-    types = [getattr(atom.aval, "dtype", None) for atom in operation.invars]
-    keys = [type for type in types if type is not None and jax.dtypes.issubdtype(type, jax.dtypes.prng_key)]
+    dtypes = [getattr(atom.aval, "dtype", None) for atom in operation.invars]
+    keys = [dtype for dtype in dtypes if dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)]
     return operation.primitive.name.startswith("random_") and any(key != _threefry() for key in keys)
 
 

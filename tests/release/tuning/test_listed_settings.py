@@ -110,8 +110,8 @@ def test_what_cannot_be_chosen_among_is_refused_and_spends_nothing(case, options
     changes, phrase = REFUSED[case]
     path = ledger(tmp_path)
     capsys.readouterr()
-    asked = {option: value for option, value in (options | {"--ledger": path} | changes).items() if value}
-    assert phrase in refused(apply, asked)
+    arguments = {option: value for option, value in (options | {"--ledger": path} | changes).items() if value}
+    assert phrase in refused(apply, arguments)
     assert runs(path, capsys) == []
     assert not (tmp_path / "run").exists()
 
