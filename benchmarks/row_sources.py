@@ -75,7 +75,7 @@ def measure(kind: str, address: str, num_passes: int, batches: bool, stages: boo
     from l2p.run.run import Release, advance_streaming, plan_noise, start
     from l2p.tables.schema import Ignore, Number, Schema, Target
     from l2p.tables.schema.stream import streamed
-    from l2p.task.noise import Entropy
+    from l2p.task.entropy import Entropy
 
     budget, model, columns = Budget(1.0, 1e-8), Logistic(), dict.fromkeys(COLUMNS, Number(0, 1))
     schema = Schema({"id": Ignore(), "shuffled": Ignore(), **columns}, Target("y", classes=(0, 1)))

@@ -16,9 +16,10 @@ from l2p.oracle.sums import add_quantized
 from l2p.privacy.budget import Budget
 from l2p.queries import ClippedGradient
 from l2p.release.api import private_train
+from l2p.task.entropy import Entropy
 from l2p.task.exact_sums import ExactSum, Quantized, QuantizedRows, quantize
 from l2p.task.feature_map import FeatureMap
-from l2p.task.noise import Draw, Entropy
+from l2p.task.noise import Draw
 
 SMALL, LARGE, QUICK_ROWS = 30_400, 204_800, 2_048
 #: Of what is timed, and of what is compared: noise differs.

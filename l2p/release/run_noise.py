@@ -11,7 +11,8 @@ from l2p.base.errors import RowsError, withheld
 from l2p.oracle.setup import Setup
 from l2p.run.protector import Protector
 from l2p.run.run import Release, Simulation, plan_noise
-from l2p.task.noise import AnyDraw, Entropy
+from l2p.task.entropy import Entropy
+from l2p.task.noise import AnyDraw
 from l2p.task.rows import Rows
 
 

@@ -13,8 +13,8 @@ from l2p.oracle.trace import trace_of
 from l2p.privacy import Answered, Filter
 from l2p.queries import ClippedGradient, NoisyMinimum
 from l2p.run.run import Release, advance, plan_noise, start
+from l2p.task.entropy import Entropy
 from l2p.task.feature_map import FeatureMap
-from l2p.task.noise import Entropy
 from tests.oracle.scripts import (
     BUDGET,
     KEY,

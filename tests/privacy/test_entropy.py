@@ -12,7 +12,8 @@ from scipy import stats
 
 from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs, Poisson
 from l2p.task import keystream
-from l2p.task.noise import BatchDraw, Draw, Entropy
+from l2p.task.entropy import Entropy
+from l2p.task.noise import BatchDraw, Draw
 
 #: One draw of each kind that a release makes.
 PLAN = [

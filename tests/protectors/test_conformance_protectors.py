@@ -23,7 +23,7 @@ from l2p.protectors import (
     Stepwise,
 )
 from l2p.run.run import Release, Simulation
-from l2p.task.noise import Entropy
+from l2p.task.entropy import Entropy
 from tests.conftest import EVERY_CASE
 from tests.protectors.conformance import CASES, EXCEPTIONS, NO_ROW, of_length
 from tests.protectors.each_case import ALIKE, ALIKE_DERIVATIVES, KINDS, every_case, every_kind

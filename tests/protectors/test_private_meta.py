@@ -19,7 +19,8 @@ from l2p.protectors import HAND_DESIGNED, Decaying, Optax, Stepwise
 from l2p.protectors.by_hand.private_meta import MetaDescent, PrivateMeta, from_vector, to_vector
 from l2p.queries.base import limit_norm
 from l2p.run.simulate import mean_loss
-from l2p.task.noise import GRID_STEPS, Draw, Entropy, HostNoise, KeyNoise
+from l2p.task.entropy import Entropy
+from l2p.task.noise import GRID_STEPS, Draw, HostNoise, KeyNoise
 from l2p.task.rows import Rows
 
 MODEL, N, D, BLOCKS = MODELS["logistic"], 240, 3, 6

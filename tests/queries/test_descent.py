@@ -28,7 +28,8 @@ from l2p.queries import Descent
 from l2p.queries.shrunk import shrunk
 from l2p.release.admission import admit
 from l2p.run.run import null_invalid
-from l2p.task.noise import Draw, Entropy, HostNoise, KeyNoise
+from l2p.task.entropy import Entropy
+from l2p.task.noise import Draw, HostNoise, KeyNoise
 from l2p.task.rows import Rows
 from l2p.task.sources import ArraySource
 from tests.unsupported_models import UNSUPPORTED_MODELS

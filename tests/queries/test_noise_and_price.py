@@ -24,8 +24,9 @@ from l2p.queries import (
     TargetSum,
 )
 from l2p.queries.selection import Selection
+from l2p.task.entropy import Entropy
 from l2p.task.exact_sums import ExactSum, Quantized
-from l2p.task.noise import Draw, Entropy, HostNoise, KeyNoise
+from l2p.task.noise import Draw, HostNoise, KeyNoise
 from tests.queries.conformance import (
     ADDITIVE,
     ADJACENCIES,

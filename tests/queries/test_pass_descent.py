@@ -20,7 +20,8 @@ from l2p.protectors import BoltOn, NoisySGD
 from l2p.queries import NoisyPasses, PassDescent, SampledPasses
 from l2p.queries.rows_in_order import orders
 from l2p.run.run import null_invalid
-from l2p.task.noise import GRID_STEPS, Entropy, HostNoise, KeyNoise, OrderDraw, PlannedNoise, SubsetDraw
+from l2p.task.entropy import Entropy
+from l2p.task.noise import GRID_STEPS, HostNoise, KeyNoise, OrderDraw, PlannedNoise, SubsetDraw
 from l2p.task.rows import Rows
 from tests.queries.test_descent import possible_rows
 

@@ -23,7 +23,8 @@ from l2p.queries.streamed_passes import StreamedPasses
 from l2p.release import run_noise
 from l2p.release.api import load
 from l2p.task import shuffled
-from l2p.task.noise import Entropy, KeyNoise
+from l2p.task.entropy import Entropy
+from l2p.task.noise import KeyNoise
 from l2p.task.rows import Rows
 from l2p.task.sources import ArraySource, RemoteRows
 

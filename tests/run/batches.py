@@ -17,7 +17,8 @@ from l2p.protectors import Decaying, Optax, Stepwise
 from l2p.queries import FeatureSum
 from l2p.run.protector import Protector
 from l2p.run.run import Release, Simulation, advance, advance_streaming, plan_noise, start
-from l2p.task.noise import BatchDraw, Entropy
+from l2p.task.entropy import Entropy
+from l2p.task.noise import BatchDraw
 from l2p.task.rows import Rows
 from l2p.task.sources import RowSource
 

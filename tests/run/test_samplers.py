@@ -9,7 +9,8 @@ import pytest
 import scipy.stats
 
 from l2p.privacy.cost.sampling import FixedSize, Poisson
-from l2p.task.noise import BatchDraw, Entropy
+from l2p.task.entropy import Entropy
+from l2p.task.noise import BatchDraw
 from tests.run.batches import (
     ASKS,
     EPOCHS,

@@ -26,7 +26,8 @@ from l2p.tables.reading import open_table
 from l2p.tables.schema import Encoding, Ignore, Unit, read_rows, stream
 from l2p.tables.schema.stream import streamed
 from l2p.task import lookahead, shuffled
-from l2p.task.noise import BatchDraw, Entropy
+from l2p.task.entropy import Entropy
+from l2p.task.noise import BatchDraw
 from l2p.task.rows import Rows
 from l2p.task.sources import ArraySource
 from tests.tables.ward_files import BUDGET, KINDS, STEPS, WARD, N, address_of

@@ -11,8 +11,9 @@ import pytest
 
 from l2p.base.errors import InputError, RowsError
 from l2p.task import shuffled
+from l2p.task.entropy import Entropy
 from l2p.task.keystream import orders_of
-from l2p.task.noise import Entropy, HostNoise, KeyNoise, OrderDraw
+from l2p.task.noise import HostNoise, KeyNoise, OrderDraw
 from l2p.task.rows import Rows
 from l2p.task.sources import ArraySource
 

@@ -16,7 +16,7 @@ from l2p.privacy.cap.filter import Filter
 from l2p.protectors import HAND_DESIGNED
 from l2p.release import api
 from l2p.run.run import Release, Simulation, advance, advance_streaming, plan_noise, start
-from l2p.task.noise import Entropy
+from l2p.task.entropy import Entropy
 from l2p.task.rows import Rows
 from l2p.task.sources import ArraySource, RowSource
 from meta_train.training.untrained import control

@@ -27,8 +27,9 @@ from l2p.privacy.events import Answered
 from l2p.privacy.ledger.reservation import Reservation
 from l2p.release.learned import Answer, Evidence
 from l2p.release.result import mechanisms
+from l2p.task.entropy import Entropy
 from l2p.task.exact_sums import MARGIN
-from l2p.task.noise import GRID_STEPS, Batch, BatchDraw, Draw, Entropy, Noise
+from l2p.task.noise import GRID_STEPS, Batch, BatchDraw, Draw, Noise
 
 
 class HostSide:
