@@ -1,0 +1,94 @@
+"""Protectors against a first one on tables that none of them saw, on the same rows and keys, at budgets log(mu N).
+
+    L2P_TABLES=FOLDER python benchmarks/paired_ends.py --tables openml:nursery openml:pol \
+        --methods control-universal runs/control-guarded-fold-3.safetensors
+
+Of a shipped protector the fold runs that never saw the table; a checkpoint that did is refused. A third
+of at most 2,400 rows tests, the others are private. Prints mean test losses of 24 runs: of the model's start, of a base
+rate that the whole budget buys, of the first method, and of each other one with its difference to the first and the
+standard error of that; a star where the difference is beyond two standard errors.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+
+from benchmarks.run_ends import RUNS, TABLES, parts
+from l2p.checkpoints.lookup import look_up
+from l2p.models import Model, find_model
+from l2p.oracle.setup import Setup
+from l2p.privacy.budget import Budget
+from l2p.privacy.cap.filter import price_list_for_mu
+from l2p.privacy.events import Adjacency
+from l2p.protectors import Stepwise
+from l2p.run.run import Simulation, advance, start
+from l2p.run.simulate import mean_loss
+from l2p.tables.public import catalog
+from l2p.task.rows import Rows
+from meta_train.evaluation.marks import first_loss, loss_of_bought_rates
+from meta_train.recipes.own import MODEL_OF
+
+
+@functools.partial(jax.jit, static_argnames=("model", "kind"))
+def ends(
+    protector: Stepwise, private: Rows, test: Rows, log_signals: jax.Array, model: Model, kind: str
+) -> tuple[jax.Array, jax.Array]:
+    """Test losses f32[B, RUNS] at the end, and of a base rate that the whole budget buys f32[B]."""
+    num_rows, num_features = private.x.shape
+
+    def run(log_signal: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        prices = price_list_for_mu("gdp", jnp.exp(log_signal) / num_rows)
+        setup, noise = Setup.create(model, Adjacency.ZERO_OUT, prices, num_rows, kind), Simulation(key)
+        begun, _ = start(protector, model.init(num_features), private, setup, noise)
+        end, _, _ = advance(protector, begun, private, setup, noise, protector.num_steps)
+        params = model.params_for_raw_rows(end.params, end.state.features)
+        return mean_loss(params, model, test), loss_of_bought_rates(model, private, test, setup)
+
+    keys = jax.random.split(jax.random.key(0), RUNS)
+    losses, bought = jax.vmap(lambda log_signal: jax.vmap(lambda key: run(log_signal, key))(keys))(log_signals)
+    return losses, bought.mean(1)
+
+
+def compared(first: np.ndarray, other: np.ndarray) -> str:
+    """Mean of losses f[RUNS], their mean difference to those of the first method and its standard error."""
+    differences = other - first
+    mean, error = differences.mean(), differences.std(ddof=1) / np.sqrt(len(differences))
+    return f"{other.mean():.4f} ({mean:+.4f}, {error:.4f}){'*' if abs(mean) > 2.0 * error else ''}"
+
+
+def main(
+    methods: tuple[str, ...],
+    tables: tuple[str, ...] = TABLES,
+    model: str | None = None,
+    log_signals: tuple[float, ...] = (0.7, 1.4, 2.1, 2.8, 3.5, 4.2, 4.9, 5.6, 6.3),
+) -> None:
+    """Measure and print.
+
+    Args:
+      methods: names or files of protectors; the first is what the others are compared with.
+      tables: public sets.
+      model: what they train; by default the linear model for the target's kind.
+      log_signals: budgets.
+    """
+    for name in tables:
+        (private, test), kind = parts(name), catalog.kind_of(name)
+        trained = find_model(model or MODEL_OF[kind], catalog.num_classes(name) if kind == "multiclass" else None)
+        print(f"\n{name}, {len(private.y)} rows of {private.x.shape[1]} features, {trained}, from ", end="")
+        print(f"{first_loss(trained, test):.4f} at the start\n\n| log(mu N) | bought | {' | '.join(methods)} |")
+        print("|---" * (len(methods) + 2) + "|")
+        losses = []
+        for method in methods:
+            protector = look_up(method, trained, avoid=(name,)).set_up(Budget(1.0, 1e-6)).protector
+            ended, bought = ends(protector, private, test, jnp.array(log_signals), model=trained, kind=kind)
+            losses.append(np.asarray(ended))
+        for place, log_signal in enumerate(log_signals):
+            first, *others = (ended[place] for ended in losses)
+            cells = [f"{first.mean():.4f}", *(compared(first, other) for other in others)]
+            print(f"| {log_signal:g} | {bought[place]:.4f} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
