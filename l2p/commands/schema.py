@@ -13,6 +13,7 @@ from l2p.tables.table_options import TableOptions
 if TYPE_CHECKING:
     from l2p.tables.reading import RawSource
     from l2p.tables.schema import Schema
+    from l2p.tables.schema.carried import Means
     from l2p.tables.schema.template import Sampled
 
 _WIDTH = 100
@@ -42,7 +43,13 @@ class MakeSchema(TableOptions):
     classes, and all other numbers are a number."""
     curve: int | None = None
     """With --from: how many knots the curves of numbers with more than 20 values have at most, 3 to 64.
-    They lie at the sample's quantiles. Without it a model is linear in such numbers."""
+    They lie at the sample's quantiles. Without it a model is linear in such numbers, or as --epsilon says."""
+    epsilon: float | None = None
+    """With --from: the budget of the run, with --delta and --rows; numbers are curves where it carries them."""
+    delta: float | None = None
+    """Of that budget."""
+    rows: int | None = None
+    """The number of rows N of the private table, with --epsilon."""
 
     def run(self) -> int:
         """Write it."""
@@ -64,6 +71,7 @@ class MakeSchema(TableOptions):
                 "--curve bends what a public sample shows to be numbers, and there is none; name one by --from, or "
                 'write "curve" into the template.'
             )
+        means = self._means()
         source = open_table(self.data or self.public, dataclasses.replace(self.format, ignore=()))
         if fault := complaint_of_missing(source.names, self.ignore):
             raise InputError(f"--ignore names columns, and {source.title} {fault}")
@@ -75,7 +83,7 @@ class MakeSchema(TableOptions):
             if self.data is not None:
                 refuse_same([self.data], [self.public], SAMPLE)
             public = open_table(self.public, self.format)
-            sample = sampled(public, self.target, source.names, self.target_type, self.format, self.curve)
+            sample = sampled(public, self.target, source.names, self.target_type, self.format, self.curve, means)
             if self.data is not None:
                 _refuse_own_rows(source, public, sample.schema)
             text, report = as_text(to_json(sample.schema)), _report(sample)
@@ -89,6 +97,24 @@ class MakeSchema(TableOptions):
         print(*report, f"written to {self.out}: {summary}", sep="\n")
         return 0
 
+    def _means(self) -> "Means | None":
+        """What the run may spend and on how many rows, if that was said."""
+        from l2p.privacy.budget import Budget
+        from l2p.tables.schema.carried import Means
+
+        if self.epsilon is None and self.delta is None and self.rows is None:
+            return None
+        if self.epsilon is None or self.delta is None or self.rows is None:
+            raise InputError(
+                "--epsilon, --delta and --rows together say whether curves pay; write all three, or none of them."
+            )
+        if self.public is None or self.curve is not None:
+            reason = "there is no public sample (--from)" if self.public is None else "--curve has chosen already"
+            raise InputError(
+                f"--epsilon, --delta and --rows choose between curves and straight lines, but {reason}; leave them out."
+            )
+        return Means(Budget(self.epsilon, self.delta), self.rows)
+
 
 def _refuse_own_rows(source: "RawSource", sample: "RawSource", schema: "Schema") -> None:
     """Refuse a sample that holds rows of the private table, both encoded by the schema that was made of it."""
@@ -101,9 +127,11 @@ def _refuse_own_rows(source: "RawSource", sample: "RawSource", schema: "Schema")
 
 
 def _report(sample: "Sampled") -> list[str]:
-    """A line for each column: its name, its type, and what was taken from the sample or why nothing was."""
+    """A line for each column: its name, its type, and what was taken from the sample or why nothing was; and for what
+    the budget carries."""
     width = min(30, max(map(len, sample.why)))
-    return [
+    curves = [] if sample.curves is None else [textwrap.fill(sample.curves, _WIDTH)]
+    return curves + [
         textwrap.fill(
             f"{name:<{width}}  {kind:<8}  {reason}",
             _WIDTH,

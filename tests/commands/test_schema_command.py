@@ -85,6 +85,28 @@ def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
         assert (code, phrase in text) == (2, True), text
 
 
+def test_numbers_are_curves_where_the_budget_carries_them(tmp_path):
+    rows = [f"{i * 7 % 41}.5;{'yes' if i % 3 else 'no'}" for i in range(300)]
+    (tmp_path / "public.csv").write_text("\n".join(["age;back", *rows]))
+    (tmp_path / "private.csv").write_text("age;back\n")
+    # mu is .2367 at epsilon 1, and a curve has four features.
+    for number, has_curve, phrase in ((1000, True, "are curves: mu N is 59.2 "), (600, False, "curves mu N is 35.5 ")):
+        means = ["--epsilon", "1", "--delta", "1e-6", "--rows", str(number)]
+        code, text = make_schema(tmp_path, "--from", str(tmp_path / "public.csv"), *means, out=f"{number}.json")
+        assert code == 0, text
+        assert phrase in " ".join(text.split())
+        assert (", a curve of 4 knots" in text) is has_curve
+        assert (Schema.read(tmp_path / f"{number}.json").columns["age"].curve is not None) is has_curve
+    for options, phrase in (
+        (["--epsilon", "1"], "write all three, or none of them"),
+        (means, "there is no public sample (--from)"),
+        ([*means, "--from", str(tmp_path / "public.csv"), "--curve", "6"], "--curve has chosen already"),
+        (["--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),
+    ):
+        code, text = make_schema(tmp_path, *options, out="none.json")
+        assert (code, phrase in " ".join(text.split())) == (2, True), text
+
+
 def test_a_target_of_few_whole_numbers_is_classes_or_a_number_as_is_said(tmp_path):
     rows = [f"{i % 37};{i % 11}" for i in range(300)]
     (tmp_path / "private.csv").write_text("age;back\n")

@@ -9,6 +9,7 @@ import numpy as np
 from l2p.base.errors import InputError
 from l2p.tables.header import listed
 from l2p.tables.reading import Format, RawSource
+from l2p.tables.schema.carried import KNOTS, Means, in_budget
 from l2p.tables.schema.cells import codes, numbers, whole_number
 from l2p.tables.schema.columns import Category, Column, Ignore, Missing, Number, Value
 from l2p.tables.schema.curves import LEAST, checked_count, knots_among
@@ -38,10 +39,12 @@ class Sampled(NamedTuple):
     Attributes:
       schema: the schema.
       why: for every column and the target, by name: its type, and what was taken from the sample or why nothing was.
+      curves: why numbers are curves or straight lines; None where that was not left to the budget.
     """
 
     schema: Schema
     why: Mapping[str, tuple[str, str]]
+    curves: str | None = None
 
 
 def template(source: RawSource, target: str, format: Format | None = None) -> dict[str, Any]:
@@ -102,6 +105,7 @@ def sampled(
     target_type: Literal["number", "classes"] | None = None,
     format: Format | None = None,
     curve: int | None = None,
+    means: Means | None = None,
 ) -> Sampled:
     """A complete schema for tables like a public one, whose cells are read freely.
 
@@ -120,7 +124,8 @@ def sampled(
         for classes, and other numbers for a number.
       format: as the sample was opened with; kept with the schema, whose columns are those that it does not ignore.
       curve: how many knots the curves of numbers with more than `MAX_CLASSES` values have (`knots_among`); None for
-        straight lines.
+        straight lines, or, with `means`, for what they carry (`l2p.tables.schema.carried`).
+      means: the budget and the number of rows of the run.
 
     Raises:
       InputError: the sample lacks the target or has no rows, its target is neither classes nor numbers, or its numbers
@@ -140,6 +145,8 @@ def sampled(
         )
     columns: dict[str, Column] = {}
     why: dict[str, tuple[str, str]] = {}
+    by_means = means if curve is None else None
+    curve = KNOTS if by_means is not None else curve
     for name in [*features, target]:
         kind = source.types.get(name, "")
         cells = np.concatenate([block[name] for block in blocks]) if name in (*read, target) else None
@@ -158,7 +165,11 @@ def sampled(
     )
     why[target] = "target", _of_target(declaration, target_type)
     schema = Schema(columns, declaration, encoding=format.encoding, decimal=format.decimal)
-    return Sampled(schema, why)
+    if by_means is None:
+        return Sampled(schema, why)
+    schema, reason = in_budget(by_means, schema)
+    why |= {name: described(column) for name, column in schema.columns.items() if isinstance(column, Number)}
+    return Sampled(schema, why, reason)
 
 
 def _is_readable(source: RawSource, name: str) -> bool:
