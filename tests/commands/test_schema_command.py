@@ -101,7 +101,7 @@ def test_numbers_are_curves_where_the_budget_carries_them(tmp_path):
         (["--epsilon", "1"], "write all three, or none of them"),
         (means, "there is no public sample (--from)"),
         ([*means, "--from", str(tmp_path / "public.csv"), "--curve", "6"], "--curve has chosen already"),
-        (["--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),
+        (["--from", str(tmp_path / "public.csv"), "--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),
     ):
         code, text = make_schema(tmp_path, *options, out="none.json")
         assert (code, phrase in " ".join(text.split())) == (2, True), text
