@@ -33,6 +33,8 @@ from l2p.run.simulate import Divide, mean_loss, simulate, split
 from l2p.tables.public.openml import table_info
 from l2p.tables.reading import open_table
 from l2p.tables.schema import Block, Encoding, Schema, read_rows
+from l2p.tables.schema.cells import numbers
+from l2p.tables.schema.curves import crowds
 from l2p.tables.schema.template import from_public
 from l2p.task.rows import Rows
 from l2p.task.task import Task
@@ -84,18 +86,30 @@ def raw(folder: Path, name: str) -> Raw:
 
 
 def declared(table: Raw, count: int | None, at: str) -> Schema:
-    """The schema of a table, whose numbers have curves of so many knots, or none."""
+    """The schema of a table, whose numbers, or only those whose values crowd, have curves of so many knots, or none."""
     source, target = open_table(dict(table.sample)), list(table.sample)[-1]
     is_number = table.name != ADULT and table_info(table.name).classes is None
-    schema = from_public(source, target, source.names, target_type="number" if is_number else None, curve=count)
+    schema = from_public(source, target, source.names, target_type="number" if is_number else None, curve=count or 0)
     if at == "quantiles":
         return schema
     bent = {name for name, column in schema.columns.items() if getattr(column, "curve", None)}
-    columns = {
-        name: dataclasses.replace(column, curve=count) if name in bent else column
-        for name, column in schema.columns.items()
-    }
+    if at == "crowded":
+        spread = {name for name in bent if not crowds(_values(table, schema, name), schema.columns[name].bounds)}
+        columns = {
+            name: dataclasses.replace(column, curve=None) if name in spread else column
+            for name, column in schema.columns.items()
+        }
+    else:
+        columns = {
+            name: dataclasses.replace(column, curve=count) if name in bent else column
+            for name, column in schema.columns.items()
+        }
     return dataclasses.replace(schema, columns=columns)
+
+
+def _values(table: Raw, schema: Schema, name: str) -> np.ndarray:
+    values = numbers(table.sample[name], schema.missing_words)
+    return values[np.isfinite(values)]
 
 
 def trained(
@@ -152,7 +166,7 @@ def main(
     folder: Path,
     tables: tuple[str, ...] = TABLES,
     curves: tuple[int, ...] = (4, 8, 16),
-    at: Literal["bounds", "quantiles"] = "quantiles",
+    at: Literal["bounds", "quantiles", "crowded"] = "quantiles",
     epsilon: tuple[float, ...] = (0.1, 1.0, 3.0),
     seeds: int = 5,
 ) -> None:

@@ -84,7 +84,7 @@ def prepared(name: str, tables: Path, out: Path) -> tuple[Path, Path]:
     path, schema = tables / f"{name}.arff.gz", out / f"{name}.json"
     if not schema.exists():
         source = open_table(path)
-        from_public(source, source.names[-1], source.names).write(schema)
+        from_public(source, source.names[-1], source.names, curve=0).write(schema)
     return path, schema
 
 

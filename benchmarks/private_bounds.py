@@ -92,7 +92,7 @@ def main() -> None:
     print(" ".join(COLUMNS), flush=True)
     for table in options.tables:
         source = open_table(options.folder / TABLES[table])
-        data, declared = columns_of(source), from_public(source, source.names[-1])
+        data, declared = columns_of(source), from_public(source, source.names[-1], curve=0)
         both = declared, undeclared(declared)
         numbers = len(both[1].private_bounds)
         for epsilon in options.epsilon:

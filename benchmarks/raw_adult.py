@@ -44,7 +44,7 @@ def encoded(path: Path, out: Path) -> tuple[Path, Path]:
     """Write the table as numbers in [0, 1] with their schema, and return both files. The name says what it holds, so
     that nothing made from Adult is scored on it."""
     source = open_table(path)
-    rows = read_rows(path, Encoding(from_public(source, source.names[-1], source.names)))
+    rows = read_rows(path, Encoding(from_public(source, source.names[-1], source.names, curve=0)))
     columns = [f"x{number}" for number in range(rows.x.shape[1])]
     table, schema = out / "adult.csv", out / "schema.json"
     out.mkdir(parents=True, exist_ok=True)

@@ -138,7 +138,7 @@ def scores(model: Model, params: np.ndarray, table: Encoded) -> dict[str, np.nda
 def lines(name: str, path: Path, methods: tuple[str, ...]) -> Iterator[str]:
     """A line of the table for each method and budget."""
     source = open_table(path)
-    schema = from_public(source, source.names[-1], source.names)
+    schema = from_public(source, source.names[-1], source.names, curve=0)
     count = len(schema.target.classes or ())
     model = find_model("logistic" if count == 2 else "softmax", count)
     tables = encoded(path, before(schema), empties=True), encoded(path, schema, empties=False)

@@ -42,10 +42,10 @@ class MakeSchema(TableOptions):
     """With --from: whether the target is a number or classes; by default whole numbers with up to 20 values are
     classes, and all other numbers are a number."""
     curve: int | None = None
-    """With --from: how many knots the curves of numbers with more than 20 values have at most, 3 to 64.
-    They lie at the sample's quantiles. Without it a model is linear in such numbers, or as --epsilon says."""
+    """With --from: how many knots the curves of numbers with more than 20 values have at most, 3 to 64; 0 for lines.
+    They lie at the sample's quantiles. Default: 8 where a number's values crowd, and else what --epsilon carries."""
     epsilon: float | None = None
-    """With --from: the budget of the run, with --delta and --rows; numbers are curves where it carries them."""
+    """With --from: the budget of the run, with --delta and --rows; all such numbers are curves if it carries them."""
     delta: float | None = None
     """Of that budget."""
     rows: int | None = None

@@ -85,23 +85,30 @@ def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
         assert (code, phrase in text) == (2, True), text
 
 
-def test_numbers_are_curves_where_the_budget_carries_them(tmp_path):
-    rows = [f"{i * 7 % 41}.5;{'yes' if i % 3 else 'no'}" for i in range(300)]
-    (tmp_path / "public.csv").write_text("\n".join(["age;back", *rows]))
-    (tmp_path / "private.csv").write_text("age;back\n")
-    # mu is .2367 at epsilon 1, and a curve has four features.
-    for number, has_curve, phrase in ((1000, True, "are curves: mu N is 59.2 "), (600, False, "curves mu N is 35.5 ")):
-        means = ["--epsilon", "1", "--delta", "1e-6", "--rows", str(number)]
-        code, text = make_schema(tmp_path, "--from", str(tmp_path / "public.csv"), *means, out=f"{number}.json")
-        assert code == 0, text
-        assert phrase in " ".join(text.split())
-        assert (", a curve of 4 knots" in text) is has_curve
-        assert (Schema.read(tmp_path / f"{number}.json").columns["age"].curve is not None) is has_curve
+def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_path):
+    rows = [f"{i * 7 % 41}.5;{i % 30 / 10 + 100 * (i % 60 == 0)};{'yes' if i % 3 else 'no'}" for i in range(300)]
+    (tmp_path / "public.csv").write_text("\n".join(["age;dose;back", *rows]))
+    (tmp_path / "private.csv").write_text("age;dose;back\n")
+    sample = ["--from", str(tmp_path / "public.csv")]
+    # mu is .2367 at epsilon 1; with curves there are 4 features of age and 8 of dose, most of which are near 0.
+    means = [["--epsilon", "1", "--delta", "1e-6", "--rows", str(number)] for number in (1000, 3000)]
+    for options, of_age, of_dose, phrase in (
+        ([], None, 8, "a curve of 8 knots"),
+        (["--curve", "0"], None, None, "age number bounds"),
+        (means[0], None, 8, "Only numbers whose values crowd are curves: with curves for all mu N is 19.7 "),
+        (means[1], 4, 8, "All numbers with more than a few values are curves: mu N is 59.2 "),
+    ):
+        (tmp_path / "schema.json").unlink(missing_ok=True)
+        code, text = make_schema(tmp_path, *sample, *options)
+        assert (code, phrase in " ".join(text.split())) == (0, True), text
+        columns = Schema.read(tmp_path / "schema.json").columns
+        for name, count in (("age", of_age), ("dose", of_dose)):
+            assert (None if columns[name].curve is None else len(columns[name].curve)) == count, name
     for options, phrase in (
         (["--epsilon", "1"], "write all three, or none of them"),
-        (means, "there is no public sample (--from)"),
-        ([*means, "--from", str(tmp_path / "public.csv"), "--curve", "6"], "--curve has chosen already"),
-        (["--from", str(tmp_path / "public.csv"), "--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),
+        (means[0], "there is no public sample (--from)"),
+        ([*means[0], *sample, "--curve", "6"], "--curve has chosen already"),
+        ([*sample, "--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),
     ):
         code, text = make_schema(tmp_path, *options, out="none.json")
         assert (code, phrase in " ".join(text.split())) == (2, True), text

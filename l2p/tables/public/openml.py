@@ -122,7 +122,7 @@ def read(name: str, cache: Path) -> Content:
     source = open_table(data)
     target = source.names[-1] if target is None else target
     kind = "number" if info.classes is None else None
-    encoding = Encoding(from_public(source, target, source.names, target_type=kind))
+    encoding = Encoding(from_public(source, target, source.names, target_type=kind, curve=0))
     rows = read_rows(data, encoding)
     x, y = np.asarray(rows.x), np.asarray(rows.y)
     size, num_classes = len(y), None

@@ -1,10 +1,11 @@
-"""Curves by default: those of a sampled schema whose weights the budget carries, by public facts alone."""
+"""Curves that a budget carries: those of numbers whose values do not crowd, decided by public facts alone."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from l2p.privacy.budget import Budget
 from l2p.privacy.cost.convert import gdp_mu
-from l2p.tables.schema.columns import Number
+from l2p.tables.schema.columns import Column
 from l2p.tables.schema.encoding import Encoding
 from l2p.tables.schema.schema import Schema
 
@@ -41,18 +42,10 @@ class Means:
         return mu * self.num_rows / len(Encoding(schema).names)
 
 
-def in_budget(means: Means, bent: Schema) -> tuple[Schema, str]:
-    """A schema whose numbers have curves as it is, if the budget carries them, else with straight lines; and why."""
-    straight = {
-        name: dataclasses.replace(column, curve=None)
-        for name, column in bent.columns.items()
-        if isinstance(column, Number) and column.curve is not None
-    }
-    if not straight:
-        return bent, "No number has enough values for a curve."
-    amount = f"mu N is {means.signal(bent):.3g} for each encoded feature; from {LEAST_SIGNAL:g} on, curves pay"
-    if means.signal(bent) >= LEAST_SIGNAL:
-        return bent, f"Numbers with more than a few values are curves: {amount}."
-    return dataclasses.replace(
-        bent, columns={**bent.columns, **straight}
-    ), f"Numbers are straight lines: with curves {amount}."
+def in_budget(means: Means, schema: Schema, bent: Mapping[str, Column]) -> tuple[Schema, str]:
+    """A schema whose numbers are the `bent` ones, by name, if the budget carries them, else as it is; and why."""
+    curved = dataclasses.replace(schema, columns={**schema.columns, **bent})
+    amount = f"mu N is {means.signal(curved):.3g} for each encoded feature; from {LEAST_SIGNAL:g} on, it pays"
+    if means.signal(curved) < LEAST_SIGNAL:
+        return schema, f"Only numbers whose values crowd are curves: with curves for all {amount}."
+    return curved, f"All numbers with more than a few values are curves: {amount}."

@@ -16,6 +16,10 @@ from l2p.tables.bounds import Interval, is_finite
 
 #: How many knots a curve may have. Two would be a straight line, which needs no curve.
 LEAST, MOST = 3, 64
+#: Values crowd if their standard deviation is below this share of their bounds (benchmarks/pages/curves.md).
+CROWDED = 0.14
+#: Knots of their curves, by default.
+OF_CROWDED = 8
 #: How many knots, or the knots themselves, in order, from the lower bound to the upper one.
 Curve = int | Sequence[float]
 
@@ -97,6 +101,16 @@ def knots_among(values: np.ndarray, bounds: Interval, count: int) -> tuple[float
         shares = np.linspace(0, 1, count - len(knots) + 2)[1:-1]
         knots |= set(np.quantile(values, shares, method="nearest").tolist())
     return tuple(sorted(knots))
+
+
+def crowds(values: np.ndarray, bounds: Interval) -> bool:
+    """True if public values f64[n] lie so close together between their bounds that a line hardly tells them apart.
+
+    >>> crowds(np.array([*[0.0] * 90, 1.0, 2.0, 3.0, 40.0, 40.0, 90.0]), (0.0, 99.0)), crowds(np.arange(99), (0, 99))
+    (True, False)
+    """
+    low, high = bounds
+    return float(np.clip(values, low, high).std()) < CROWDED * (high - low)
 
 
 def hats(values: np.ndarray, knots: np.ndarray) -> np.ndarray:

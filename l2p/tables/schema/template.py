@@ -12,7 +12,7 @@ from l2p.tables.reading import Format, RawSource
 from l2p.tables.schema.carried import KNOTS, Means, in_budget
 from l2p.tables.schema.cells import codes, numbers, whole_number
 from l2p.tables.schema.columns import Category, Column, Ignore, Missing, Number, Value
-from l2p.tables.schema.curves import LEAST, checked_count, knots_among
+from l2p.tables.schema.curves import LEAST, OF_CROWDED, checked_count, crowds, knots_among
 from l2p.tables.schema.file import FORMAT, format_fields
 from l2p.tables.schema.sample import MAX_CLASSES, MAX_VALUES, described, refuse_commas, why_ignored
 from l2p.tables.schema.schema import MISSING_WORDS, Schema
@@ -123,8 +123,9 @@ def sampled(
       target_type: whether the target is a number or classes; None takes whole numbers with at most `MAX_CLASSES` values
         for classes, and other numbers for a number.
       format: as the sample was opened with; kept with the schema, whose columns are those that it does not ignore.
-      curve: how many knots the curves of numbers with more than `MAX_CLASSES` values have (`knots_among`); None for
-        straight lines, or, with `means`, for what they carry (`l2p.tables.schema.carried`).
+      curve: how many knots the curves of numbers with more than `MAX_CLASSES` values have (`knots_among`); 0 for
+        straight lines; None for curves where values crowd, and of the other numbers where `means` carry them
+        (`l2p.tables.schema.carried`).
       means: the budget and the number of rows of the run.
 
     Raises:
@@ -145,8 +146,7 @@ def sampled(
         )
     columns: dict[str, Column] = {}
     why: dict[str, tuple[str, str]] = {}
-    by_means = means if curve is None else None
-    curve = KNOTS if by_means is not None else curve
+    bent: dict[str, Column] = {}
     for name in [*features, target]:
         kind = source.types.get(name, "")
         cells = np.concatenate([block[name] for block in blocks]) if name in (*read, target) else None
@@ -155,6 +155,9 @@ def sampled(
             refuse_commas(name, present, numbers(present), source.title)
         if name != target:
             columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format), curve)
+            column = columns[name]
+            if cells is not None and isinstance(column, Number):
+                bent[name] = _column(cells, kind, KNOTS) if column.curve is None else column
     if all(isinstance(column, Ignore) for column in columns.values()):
         raise InputError(
             f"no column of {source.title} is left to learn from: {_in_words(why)}. Declare them by hand: leave out "
@@ -165,11 +168,10 @@ def sampled(
     )
     why[target] = "target", _of_target(declaration, target_type)
     schema = Schema(columns, declaration, encoding=format.encoding, decimal=format.decimal)
-    if by_means is None:
+    if means is None or curve is not None:
         return Sampled(schema, why)
-    schema, reason = in_budget(by_means, schema)
-    why |= {name: described(column) for name, column in schema.columns.items() if isinstance(column, Number)}
-    return Sampled(schema, why, reason)
+    schema, reason = in_budget(means, schema, bent)
+    return Sampled(schema, why | {name: described(schema.columns[name]) for name in bent}, reason)
 
 
 def _is_readable(source: RawSource, name: str) -> bool:
@@ -226,7 +228,9 @@ def _column(cells: np.ndarray, kind: str, curve: int | None) -> Column:
             low, high = present.min(), present.max()
         low, high = _widened(float(low), float(high))
         stand_in = Missing(float(np.median(present)), indicator=bool(missing.any()))
-        if curve is None or len(np.unique(present)) <= MAX_CLASSES:
+        if curve is None:
+            curve = OF_CROWDED if crowds(present, (low, high)) else 0
+        if curve == 0 or len(np.unique(present)) <= MAX_CLASSES:
             return Number(low, high, stand_in)
         knots = knots_among(present, (low, high), checked_count(curve))
         return Number(low, high, stand_in, knots if len(knots) >= LEAST else None)
