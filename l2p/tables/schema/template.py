@@ -124,8 +124,8 @@ def sampled(
         for classes, and other numbers for a number.
       format: as the sample was opened with; kept with the schema, whose columns are those that it does not ignore.
       curve: how many knots the curves of numbers with more than `MAX_CLASSES` values have (`knots_among`); 0 for
-        straight lines; None for curves where values crowd, and of the other numbers where `means` carry them
-        (`l2p.tables.schema.carried`).
+        straight lines; None for curves where values crowd and the target has classes, and of the other numbers where
+        `means` carry them (`l2p.tables.schema.carried`).
       means: the budget and the number of rows of the run.
 
     Raises:
@@ -144,28 +144,27 @@ def sampled(
             f"{source.title} has no rows, so nothing can be learned about the private table from it; give a public "
             "sample that has some."
         )
+    whole = {name: np.concatenate([block[name] for block in blocks]) for name in (*read, target)}
+    for name, cells in whole.items():
+        if source.types.get(name, "") != "number" and format.decimal is None:
+            present = cells[~_is_missing(cells)]
+            refuse_commas(name, present, numbers(present), source.title)
+    declaration = _target(target, whole[target], source.types.get(target, ""), target_type)
+    crowded = 0 if declaration.classes is None else OF_CROWDED
     columns: dict[str, Column] = {}
     why: dict[str, tuple[str, str]] = {}
     bent: dict[str, Column] = {}
-    for name in [*features, target]:
-        kind = source.types.get(name, "")
-        cells = np.concatenate([block[name] for block in blocks]) if name in (*read, target) else None
-        if cells is not None and kind != "number" and format.decimal is None:
-            present = cells[~_is_missing(cells)]
-            refuse_commas(name, present, numbers(present), source.title)
-        if name != target:
-            columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format), curve)
-            column = columns[name]
-            if cells is not None and isinstance(column, Number):
-                bent[name] = _column(cells, kind, KNOTS) if column.curve is None else column
+    for name in features:
+        kind, cells = source.types.get(name, ""), whole.get(name)
+        columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format), curve, crowded)
+        column = columns[name]
+        if cells is not None and isinstance(column, Number):
+            bent[name] = _column(cells, kind, KNOTS, crowded) if column.curve is None else column
     if all(isinstance(column, Ignore) for column in columns.values()):
         raise InputError(
             f"no column of {source.title} is left to learn from: {_in_words(why)}. Declare them by hand: leave out "
             "--from, and fill in the template."
         )
-    declaration = _target(
-        target, np.concatenate([block[target] for block in blocks]), source.types.get(target, ""), target_type
-    )
     why[target] = "target", _of_target(declaration, target_type)
     schema = Schema(columns, declaration, encoding=format.encoding, decimal=format.decimal)
     if means is None or curve is not None:
@@ -192,7 +191,7 @@ def _why_unread(source: RawSource, name: str, format: Format) -> str:
 
 
 def _read(
-    name: str, cells: np.ndarray | None, kind: str, unread: str, curve: int | None
+    name: str, cells: np.ndarray | None, kind: str, unread: str, curve: int | None, crowded: int
 ) -> tuple[Column, tuple[str, str]]:
     """Declaration of a column, and its type with the reason; `unread` is the reason where there are no cells."""
     if cells is None:
@@ -201,7 +200,7 @@ def _read(
     present = cells[~missing]
     if (reason := why_ignored(name, present, numbers(present), kind, bool(missing.any()))) is not None:
         return Ignore(), ("ignored", reason)
-    column = _column(cells, kind, curve)
+    column = _column(cells, kind, curve, crowded)
     return column, described(column)
 
 
@@ -218,7 +217,8 @@ def _in_words(why: Mapping[str, tuple[str, str]]) -> str:
     return "; ".join(f"{name!r}: {reason}" for name, (_, reason) in why.items())
 
 
-def _column(cells: np.ndarray, kind: str, curve: int | None) -> Column:
+def _column(cells: np.ndarray, kind: str, curve: int | None, crowded: int) -> Column:
+    """Declaration of a column; without a `curve`, numbers whose values crowd have `crowded` knots."""
     values = numbers(cells, MISSING_WORDS)
     missing = _is_missing(cells)
     if kind != "category" and not np.isinf(values).any() and not missing.all():
@@ -229,7 +229,7 @@ def _column(cells: np.ndarray, kind: str, curve: int | None) -> Column:
         low, high = _widened(float(low), float(high))
         stand_in = Missing(float(np.median(present)), indicator=bool(missing.any()))
         if curve is None:
-            curve = OF_CROWDED if crowds(present, (low, high)) else 0
+            curve = crowded if crowds(present, (low, high)) else 0
         if curve == 0 or len(np.unique(present)) <= MAX_CLASSES:
             return Number(low, high, stand_in)
         knots = knots_among(present, (low, high), checked_count(curve))
