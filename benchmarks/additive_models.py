@@ -24,10 +24,9 @@ import numpy as np
 import tyro
 from sklearn.metrics import r2_score, roc_auc_score
 
-from benchmarks.curves import ADULT, DELTA, Raw, raw, scores, trained
+from benchmarks.curves import ADULT, DELTA, Raw, raw, scores, target_type, trained
 from l2p.models import find_model
 from l2p.privacy.budget import Budget
-from l2p.tables.public.openml import table_info
 from l2p.tables.reading import open_table
 from l2p.tables.schema import Category, Encoding, Number, Schema, read_rows
 from l2p.tables.schema.carried import Means
@@ -63,11 +62,8 @@ def parts(table: Raw, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def schema_of(table: Raw, epsilon: float, curve: int | None) -> Schema:
     """The schema from the public sample; `curve` 0 declares straight lines."""
     target = list(table.sample)[-1]
-    is_number = table.name != ADULT and table_info(table.name).classes is None
     means = Means(Budget(epsilon, DELTA), len(parts(table, 0)[0])) if curve is None else None
-    return from_public(
-        open_table(dict(table.sample)), target, target_type="number" if is_number else None, curve=curve, means=means
-    )
+    return from_public(open_table(dict(table.sample)), target, target_type=target_type(table), curve=curve, means=means)
 
 
 def of_universal(table: Raw, schema: Schema, epsilon: float, seeds: range) -> list[float]:

@@ -2,11 +2,12 @@
 
     python benchmarks/curves.py --folder FOLDER --tables adult --epsilon 1 3
 
-FOLDER holds OpenML's tables as NAME.arff.gz, and adult.data.gz and adult.test.gz with a header line. Of Adult the rows
-of adult.data are private, every other row of adult.test is public, and the others are for scores, as in
-`side_by_side.py`; of any other table the schema is made from the table itself, and a fifth is for scores, by seed.
-`universal` runs by the fold that never saw the table. Knots lie at quantiles of the public rows, as `l2p schema --from
---curve` puts them, or evenly between the bounds (`--at bounds`).
+FOLDER holds OpenML's tables as NAME.arff.gz, others as NAME.csv with the target last, and adult.data.gz and
+adult.test.gz with a header line. Of Adult the rows of adult.data are private, every other row of adult.test is public,
+and the others are for scores, as in `side_by_side.py`; of any other table the schema is made from the table itself, and
+a fifth is for scores, by seed. `universal` runs by the fold that never saw the table. Knots lie at quantiles of the
+public rows, as `l2p schema --from --curve` puts them, or evenly between the bounds (`--at bounds`); or only numbers
+whose values crowd have curves, as by default (`--at crowded`).
 
 Prints by table, budget and knots the number of encoded features, mu N for each of them, the mean test loss and the
 mean area under the ROC curve (two classes), or R2 (numbers), and the paired change of losses from straight lines with
@@ -70,8 +71,9 @@ def cells_of(path: Path) -> Block:
 def raw(folder: Path, name: str) -> Raw:
     """A table by its name."""
     if name != ADULT:
-        table = cells_of(folder / f"{name}.arff.gz")
-        return Raw(f"openml:{name}", table, table, split)
+        of_openml = (folder / f"{name}.arff.gz").exists()
+        table = cells_of(folder / (f"{name}.arff.gz" if of_openml else f"{name}.csv"))
+        return Raw(f"openml:{name}" if of_openml else name, table, table, split)
     private, rest = cells_of(folder / "adult.data.gz"), cells_of(folder / "adult.test.gz")
     (count,) = {len(column) for column in private.values()}
 
@@ -85,11 +87,15 @@ def raw(folder: Path, name: str) -> Raw:
     return Raw(ADULT, {column: cells[::2] for column, cells in rest.items()}, rows, divide)
 
 
+def target_type(table: Raw) -> Literal["number"] | None:
+    """What `l2p schema` is told of the target."""
+    return "number" if table.name.startswith("openml:") and table_info(table.name).classes is None else None
+
+
 def declared(table: Raw, count: int | None, at: str) -> Schema:
     """The schema of a table, whose numbers, or only those whose values crowd, have curves of so many knots, or none."""
     source, target = open_table(dict(table.sample)), list(table.sample)[-1]
-    is_number = table.name != ADULT and table_info(table.name).classes is None
-    schema = from_public(source, target, source.names, target_type="number" if is_number else None, curve=count or 0)
+    schema = from_public(source, target, source.names, target_type=target_type(table), curve=count or 0)
     if at == "quantiles":
         return schema
     bent = {name for name, column in schema.columns.items() if getattr(column, "curve", None)}
