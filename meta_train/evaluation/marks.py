@@ -18,6 +18,8 @@ from meta_train.config.parts import EXCESS_FLOOR, USUAL, Scoring
 
 #: Draws of noise that the loss of a bought base rate is averaged over, from one key for all tasks.
 DRAWS, KEY = 8, 40_000
+#: Share of the loss reached without features that the gap to the best one counts as at least.
+LEAST_WORTH = 0.1
 #: Logit of a share of the budget that is all of it.
 WHOLE_BUDGET = 30.0
 #: Prior of the shares of classes, as of learned protectors before any training.
@@ -32,7 +34,7 @@ class Marks(NamedTuple):
       unit: excess over it that counts as one.
       reached: that a run reaches without learning anything from features: the better of the start's and that expected
         of a base rate bought with the whole budget; None where it is not asked for.
-      gap: from there to `best`, and a little more, so that it is never 0; None likewise.
+      gap: from there to `best`, or a tenth of `reached` where that is more; None likewise.
     """
 
     best: jax.Array
@@ -43,7 +45,7 @@ class Marks(NamedTuple):
     def reaching(self, loss: jax.Array) -> "Marks":
         """The same where another run, which one can always have, reaches a loss f32[]: ends above both have a price."""
         reached = loss if self.reached is None else jnp.minimum(self.reached, loss)
-        return self._replace(reached=reached, gap=_gap(reached, self.best))
+        return self._replace(reached=reached, gap=_worth(reached, self.best))
 
 
 def marks_of(
@@ -57,12 +59,18 @@ def marks_of(
     if not scoring.above:
         return Marks(best_loss, unit)
     reached = jnp.minimum(first, loss_of_bought_rates(model, read, scored, setup))
-    return Marks(best_loss, unit, reached, _gap(reached, best_loss))
+    return Marks(best_loss, unit, reached, _worth(reached, best_loss))
 
 
 def _gap(loss: jax.Array, best_loss: jax.Array) -> jax.Array:
     """Gap f32[] between a loss and the best one, above 0; losses of numbers may all be far below any fixed addition."""
     return jnp.maximum(loss - best_loss, 0.0) + EXCESS_FLOOR * loss
+
+
+def _worth(reached: jax.Array, best_loss: jax.Array) -> jax.Array:
+    """Gap f32[] in which ends above are counted: a tenth of the loss that is reached without features where they tell
+    next to nothing, or an end hardly above it would count more than all other tasks."""
+    return jnp.maximum(_gap(reached, best_loss), LEAST_WORTH * reached)
 
 
 def first_loss(model: Model, rows: Rows) -> jax.Array:
