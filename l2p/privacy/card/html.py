@@ -8,6 +8,7 @@ from l2p.privacy.card import plots
 from l2p.privacy.card import text as wording
 from l2p.privacy.card.card import Card
 from l2p.privacy.card.plots import Granted
+from l2p.privacy.card.statements import on_card
 from l2p.privacy.events import MECHANISMS
 
 _STYLE = """
@@ -72,22 +73,24 @@ def render(card: Card, trace: Sequence[Granted] | None = None, limit: float | No
     sections = [
         _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card))),
         _section(wording.VOUCHED, _list(wording.vouched(card))),
-        _section("What was not private", _list(card.not_private)),
         _section("Warnings", _list(card.warnings)),
+        _section("What was not private", _list(card.not_private)),
+        _section(
+            "Stated by whoever released it", _table("In their own words, checked by nobody", on_card(card.statements))
+        ),
         _section("What it rests on", _table("How the guarantee was reached", wording.grounds(card))),
+        _section(wording.EARLIER, _list(wording.earlier_runs(card))),
         _section("Queries answered", _queries(card.mechanisms)),
         _section("Noise and spending", figures),
         _section("Provenance", _table("What the run was made with", wording.provenance(card))),
     ]
     subject = escape(wording.subject(card))
-    subject_line = f'<p class="subject">{subject}</p>\n' if subject else ""
     banner = "" if card.private_release else f'<p class="banner" role="note">{escape(wording.BANNER)}</p>\n'
-    title = subject or escape(card.protector["name"])
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Privacy card: {title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{subject_line}{banner}'
+        f"<title>Privacy card: {subject}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n<p class="subject">{subject}</p>\n{banner}'
         f"<h1>{escape(wording.headline(card))}</h1>\n</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
     )
 
