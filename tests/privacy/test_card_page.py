@@ -91,6 +91,6 @@ def test_every_query_of_a_run_has_a_colour_of_its_own_and_its_name_within_the_fi
 
 def test_the_table_of_queries_shrinks_to_a_phone():
     style = html.render(card()).partition("</style>")[0]
-    assert not re.search(r"\.queries \{[^}]*min-width", style)
+    assert not re.search(r"\.cells \{[^}]*min-width", style)
     assert "overflow-x" not in style
-    assert re.search(r"@media \(min-width: \d+rem\) \{ \.queries :is\(th, td\) \{ overflow-wrap: normal", style)
+    assert re.search(r"@media \(min-width: \d+rem\) \{ \.cells :is\(th, td\) \{ overflow-wrap: normal", style)

@@ -29,12 +29,16 @@ h2 { margin: 2.2rem 0 .6rem; font-size: 1.15rem; }
 p { margin: .5rem 0; }
 .banner { margin: 1rem 0; padding: .9rem 1.1rem; border-radius: .5rem; background: var(--stop); color: #fff;
   font-weight: 600; }
-table { width: 100%; border-collapse: collapse; font-size: .94rem; }
+table { width: 100%; margin: .3rem 0 1.2rem; border-collapse: collapse; font-size: .94rem; }
 caption { padding: 0 0 .4rem; color: var(--soft); text-align: left; font-size: .88rem; }
 th, td { padding: .4rem .7rem .4rem 0; border-top: 1px solid var(--line); text-align: left; vertical-align: top; }
 .facts th { width: 8.5rem; color: var(--soft); font-weight: 500; }
-@media (min-width: 34rem) { .queries :is(th, td) { overflow-wrap: normal; } }
-@media (max-width: 34rem) { .queries { font-size: .78rem; } .queries :is(th, td) { padding-right: .35rem; } }
+@media (min-width: 34rem) { .cells :is(th, td) { overflow-wrap: normal; } }
+@media (max-width: 34rem) { svg { font-size: 17px; } .facts th { width: 6.6rem; }
+  .cells tr:first-of-type { display: none; } .cells tr { display: block; padding: .4rem 0; border-top: 1px solid
+  var(--line); } .cells :is(th, td) { display: block; padding: .1rem 0; border: 0; } .cells td { padding-left: 6.6rem;
+  text-indent: -6.6rem; } .cells td::before { content: attr(data-title); display: inline-block; width: 6.6rem;
+  color: var(--soft); text-indent: 0; vertical-align: top; } .cells td:empty { display: none; } }
 li { margin: .25rem 0; }
 ul { margin: .5rem 0; padding-left: 1.2rem; }
 figure { margin: 1.2rem 0; padding: .8rem; border-radius: .5rem; background: var(--wash); break-inside: avoid; }
@@ -42,9 +46,9 @@ figcaption { color: var(--soft); font-size: .85rem; }
 svg { display: block; width: 100%; height: auto; fill: none; font: 12px system-ui, sans-serif; }
 svg text { fill: var(--soft); }
 .end { text-anchor: end; } .middle { text-anchor: middle; }
-.axis { stroke: var(--soft); } .grid { stroke: var(--line); } .budget { stroke: var(--cap); stroke-width: 2; }
+.axis { stroke: var(--soft); } .across { stroke: var(--line); } .budget { stroke: var(--cap); stroke-width: 2; }
 .line { stroke-width: 1.5; } .dot { stroke-width: 5; stroke-linecap: round; }
-.paid { fill: var(--line); } .bar { fill: var(--c0); stroke: var(--c0); }
+.band { fill: var(--c0); fill-opacity: .22; } .paid { fill: var(--line); } .bar { fill: var(--c0); stroke: var(--c0); }
 .c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
 .c4 { stroke: var(--c4); } .c5 { stroke: var(--c5); } .c6 { stroke: var(--c6); } .c7 { stroke: var(--c7); }
 .line.c1, .line.c5 { stroke-dasharray: 6 3; } .line.c2, .line.c6 { stroke-dasharray: 2 3; }
@@ -68,43 +72,51 @@ def render(card: Card, trace: Sequence[Granted] | None = None, limit: float | No
       trace: granted queries in order, such as `Result.trace`; adds a figure of the noise.
       limit: the accountant's cap on the trace's `spent`; with `trace`, adds a figure of the spending.
     """
+    banner = "" if card.private_release else wording.BANNER
+    return page("Privacy card", wording.subject(card), wording.headline(card), sections(card, trace, limit), banner)
+
+
+def sections(card: Card, trace: Sequence[Granted] | None = None, limit: float | None = None) -> dict[str, str]:
+    """What `render` says below the headline, by the titles of its sections; those without content are empty."""
     granted = trace or ()
     figures = plots.noise(granted) + ("" if limit is None else plots.spending(granted, limit))
-    sections = [
-        _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card))),
-        _section(wording.VOUCHED, _list(wording.vouched(card))),
-        _section("Warnings", _list(card.warnings)),
-        _section("What was not private", _list(card.not_private)),
-        _section(
-            "Stated by whoever released it", _table("In their own words, checked by nobody", on_card(card.statements))
-        ),
-        _section("What it rests on", _table("How the guarantee was reached", wording.grounds(card))),
-        _section(wording.EARLIER, _list(wording.earlier_runs(card))),
-        _section("Queries answered", _queries(card.mechanisms)),
-        _section("Noise and spending", figures),
-        _section("Provenance", _table("What the run was made with", wording.provenance(card))),
-    ]
-    subject = escape(wording.subject(card))
-    banner = "" if card.private_release else f'<p class="banner" role="note">{escape(wording.BANNER)}</p>\n'
+    return {
+        "What it means": "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card)),
+        wording.VOUCHED: bullets(wording.vouched(card)),
+        "Warnings": bullets(card.warnings),
+        "Stated by whoever released it": facts("In their own words, checked by nobody", on_card(card.statements)),
+        "What was not private": bullets(card.not_private),
+        "What it rests on": facts("How the guarantee was reached", wording.grounds(card)),
+        wording.EARLIER: bullets(wording.earlier_runs(card)),
+        "Queries answered": _queries(card.mechanisms),
+        "Noise and spending": figures,
+        "Provenance": facts("What the run was made with", wording.provenance(card)),
+    }
+
+
+def page(kind: str, subject: str, headline: str, content: Mapping[str, str], banner: str = "") -> str:
+    """A page of sections by their titles, below what kind of page it is, its subject, a banner, and a headline."""
+    above = f'<p class="banner" role="note">{escape(banner)}</p>\n' if banner else ""
+    below = "".join(
+        f"<section>\n<h2>{escape(title)}</h2>\n{text}\n</section>\n" for title, text in content.items() if text
+    )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Privacy card: {subject}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n<p class="subject">{subject}</p>\n{banner}'
-        f"<h1>{escape(wording.headline(card))}</h1>\n</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+        f"<title>{escape(kind)}: {escape(subject)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f'<main>\n<header>\n<p class="kind">{escape(kind)}</p>\n<p class="subject">{escape(subject)}</p>\n{above}'
+        f"<h1>{escape(headline)}</h1>\n</header>\n{below}</main>\n</body>\n</html>\n"
     )
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>\n" if content else ""
-
-
-def _list(sentences: Iterable[str]) -> str:
+def bullets(sentences: Iterable[str]) -> str:
+    """A list of sentences; empty if there are none."""
     items = "".join(f"<li>{escape(sentence)}</li>\n" for sentence in sentences)
     return f"<ul>\n{items}</ul>" if items else ""
 
 
-def _table(caption: str, cells: Mapping[str, str]) -> str:
+def facts(caption: str, cells: Mapping[str, str]) -> str:
+    """A table of facts by their labels."""
     rows = "".join(
         f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>\n' for label, text in cells.items()
     )
@@ -115,20 +127,25 @@ def _queries(mechanisms: Sequence[Mapping[str, Any]]) -> str:
     if not mechanisms:
         return "<p>None.</p>"
     titles = ("Query", "Times", "Noise", "Noise multiplier", "Clip norm")
-    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    rows = "".join(
-        f'<tr><th scope="row">{escape(kind["query"])}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(kind))
-        + "</tr>\n"
-        for kind in mechanisms
-    )
     used = dict.fromkeys(kind["mechanism"] for kind in mechanisms)
-    legend = _list(f"Noise multiplier of {mechanism}: {MECHANISMS[mechanism]}." for mechanism in used)
-    return (
-        '<table class="queries">\n'
-        f"<caption>Every kind of query that read the rows; card.json lists each one</caption>\n<tr>{head}</tr>\n{rows}"
-        f"</table>\n{legend}"
+    legend = bullets(f"Noise multiplier of {mechanism}: {MECHANISMS[mechanism]}." for mechanism in used)
+    caption = "Every kind of query that read the rows; card.json lists each one"
+    return grid(caption, titles, ([kind["query"], *_cells(kind)] for kind in mechanisms)) + legend
+
+
+def grid(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of rows of cells, of which the first names its row, below the titles of columns."""
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
+    lines = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(
+            f'<td data-title="{escape(title)}">{escape(cell)}</td>'
+            for title, cell in zip(titles[1:], cells, strict=True)
+        )
+        + "</tr>\n"
+        for first, *cells in rows
     )
+    return f'<table class="cells">\n<caption>{escape(caption)}</caption>\n<tr>{head}</tr>\n{lines}</table>\n'
 
 
 def _cells(kind: Mapping[str, Any]) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def entry(card: "Card") -> dict[str, Any]:
                 "trust_assumptions": _sentence(wording.trust(card)),
                 "actors": "",
                 "release_type": "One release",
-                "release_type_details": " ".join([*wording.earlier_runs(card), _sentence(wording.composition(card))]),
+                "release_type_details": " ".join([_sentence(wording.composition(card)), *wording.earlier_runs(card)]),
                 "data_source_type": "Static",
                 "access_type": "Non-interactive",
             },
@@ -55,7 +55,7 @@ def entry(card: "Card") -> dict[str, Any]:
 
 def _basic(card: "Card") -> dict[str, Any]:
     return {
-        "name": wording.subject(card),
+        "name": wording.subject(card).rstrip("."),
         "data_curators": [],
         "description": f"{wording.subject(card)} Trained by {card.protector['name']}. {card.learned}",
         "intended_use": "",
@@ -85,7 +85,7 @@ def _implementation(card: "Card") -> dict[str, Any]:
             f"Features are encoded by public declarations alone. Protector: {wording.provenance(card)['Protector']}."
         ),
         "mechanisms": " ".join(
-            [*(_sentence(wording.mechanism(kind)) for kind in card.mechanisms), f"{card.float_mode}. {software}."]
+            [*(f"{wording.mechanism(kind)}." for kind in card.mechanisms), f"{card.float_mode}. {software}."]
         ),
         "composition": card.theorem,
         "post_processing": "Everything after the noised answers: the protector's updates, and all predictions.",
