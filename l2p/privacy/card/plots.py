@@ -7,7 +7,7 @@ from typing import Protocol
 
 #: Of a figure, and of what is drawn in it.
 WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 66, 628, 30, 216
+LEFT, RIGHT, TOP, BOTTOM = 72, 628, 30, 216
 #: Points or bars in a figure; a longer run is thinned, so that a card stays small.
 _MAX_POINTS = 300
 #: Queries with a colour of their own; a run asks of fewer kinds.
@@ -90,7 +90,7 @@ def _keys(names: Sequence[str]) -> list[tuple[int, int]]:
     """Left end and height of each name above the figure, in as many lines as it takes; the last line is at 18.
 
     >>> _keys(["mean", "a query of forty characters, or about so", "another one that is as long as the other"])
-    [(66, 0), (134, 0), (66, 18)]
+    [(72, 0), (140, 0), (72, 18)]
     """
     places, left, line = [], LEFT, 0
     for name in names:
