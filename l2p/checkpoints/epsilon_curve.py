@@ -11,7 +11,11 @@ from l2p.privacy.rounded import rounded
 
 #: From a budget that hides nearly everything to one that hides little.
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-TITLES = ("epsilon", "odds change by at most", "noise", "gain, %", "8 in 10 runs")
+TITLES = ("epsilon", "odds, times", "noise", "gain, %", "8 in 10 runs")
+ODDS = (
+    "Odds: the most times that the odds of seeing anything that is released may change with one protected row, but for "
+    "a probability of delta."
+)
 
 
 def curve(outlook: Outlook, epsilons: Sequence[float] = EPSILONS) -> dict[float, Forecast]:
@@ -33,10 +37,10 @@ def curve(outlook: Outlook, epsilons: Sequence[float] = EPSILONS) -> dict[float,
 def cells(forecasts: dict[float, Forecast]) -> Iterator[tuple[str, ...]]:
     """The rows of a table with the columns `TITLES`."""
     for epsilon, forecast in forecasts.items():
-        factor = rounded(math.exp(epsilon), up=True, digits=3) if epsilon < 7 else "over 1,000"
+        factor = rounded(math.exp(epsilon), up=True, digits=3) if epsilon < 7 else "> 1,000"
         low, median, high = (f"{100 * share:.0f}" for share in forecast.share or (math.nan,) * 3)
         gain = (median, f"{low} to {high}") if forecast.share else ("not measured", "")
-        yield f"{epsilon:g}", f"{factor} times", f"{forecast.noise:.2g}", *gain
+        yield f"{epsilon:g}", factor, f"{forecast.noise:.2g}", *gain
 
 
 def figure(forecasts: dict[float, Forecast], marked: float | None = None) -> str:

@@ -115,8 +115,10 @@ def _print_curve(outlook: "Outlook", out: Path | None) -> None:
         subject = f"{title}, {budget.adjacency} neighbours, by {outlook.recommended}."
         content = {
             "Gain": epsilon_curve.figure(forecasts, budget.epsilon),
-            "Figures": html.grid("Forecast by epsilon", epsilon_curve.TITLES, epsilon_curve.cells(forecasts)),
-            "How to read them": html.bullets([NOISE, *outlook.notes]),
+            "Figures": html.grid(
+                "Forecast by epsilon", epsilon_curve.TITLES, epsilon_curve.cells(forecasts), stacked=False
+            ),
+            "How to read them": html.bullets([epsilon_curve.ODDS, NOISE, *outlook.notes]),
         }
         try:
             out.write_text(html.page("Forecast", subject, "What does each epsilon buy?", content), encoding="utf-8")

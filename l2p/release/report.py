@@ -101,7 +101,7 @@ def _of_model(path: Path) -> str:
     largest = np.argsort(-np.abs(weights), kind="stable")[:LISTED]
     caption = f"Weights of features in [0, 1], the largest {len(largest)} of {len(weights)}; noise is in all of them"
     return shown + html.grid(
-        caption, ("Feature", "Weight"), ((columns[place], f"{weights[place]:+.4g}") for place in largest)
+        caption, ("Feature", "Weight"), ((columns[place], f"{weights[place]:+.4g}") for place in largest), stacked=False
     )
 
 
@@ -163,11 +163,11 @@ def _of_forecast(card: Card) -> str:
             int(classes) if model == "softmax" else None,
             card.protector["name"],
         )
-        curve = epsilon_curve.curve(outlook, {*epsilon_curve.EPSILONS, card.epsilon})  # pyrefly: ignore
+        curve = epsilon_curve.curve(outlook, sorted({*epsilon_curve.EPSILONS, card.epsilon}))
     except InputError:  # a model, a method or an accountant of which nothing is foretold
         return ""
     drawn = epsilon_curve.figure(curve, card.epsilon)
-    return drawn and drawn + html.grid("By epsilon", epsilon_curve.TITLES, epsilon_curve.cells(curve))
+    return drawn and drawn + html.grid("By epsilon", epsilon_curve.TITLES, epsilon_curve.cells(curve), stacked=False)
 
 
 def _of_ledger(ledger: Ledger, card: Card) -> str:

@@ -136,8 +136,13 @@ def _queries(mechanisms: Sequence[Mapping[str, Any]]) -> str:
     return grid(caption, titles, ([kind["query"], *_cells(kind)] for kind in mechanisms)) + legend
 
 
-def grid(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of rows of cells, of which the first names its row, below the titles of columns."""
+def grid(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]], stacked: bool = True) -> str:
+    """A table of rows of cells, of which the first names its row, below the titles of columns.
+
+    Args:
+      stacked: whether a phone shows the cells of a row below each other, for cells that are too wide to stand side by
+        side there.
+    """
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
     lines = "".join(
         f'<tr><th scope="row">{escape(first)}</th>'
@@ -148,7 +153,7 @@ def grid(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> 
         + "</tr>\n"
         for first, *cells in rows
     )
-    kind = "cells stacked" if len(titles) > 3 else "cells"  # on a phone, the cells of a row below each other
+    kind = "cells stacked" if stacked else "cells"
     return f'<table class="{kind}">\n<caption>{escape(caption)}</caption>\n<tr>{head}</tr>\n{lines}</table>\n'
 
 

@@ -83,7 +83,7 @@ def _levels(name: str, what: str, answers: Iterable[tuple[str, int, float]]) -> 
         query: [f"{end([value for _, value in points]):.4g}" for end in (min, max)] for query, points in series.items()
     }
     ranges = "; ".join(f"{query}: {' to '.join(dict.fromkeys(ends))}" for query, ends in heights.items())
-    return figure(name, f"{what} by step (log scale)", f"{ranges}.", marks + parts, 18 - keys[0][1])
+    return figure(name, f"{what} by step (log scale)", f"{ranges}.", marks + parts, 18 - keys[0][1], "")
 
 
 def _keys(names: Sequence[str]) -> list[tuple[int, int]]:
@@ -139,14 +139,18 @@ def spending(trace: Sequence[Granted], limit: float) -> str:
     return figure("spending", "Share of the budget spent, stacked by step", description, marks + parts)
 
 
-def figure(name: str, title: str, description: str, parts: list[str], above: int = 0) -> str:
-    """The figure, with room for what its parts have `above` their usual place."""
+def figure(
+    name: str, title: str, description: str, parts: list[str], above: int = 0, caption: str | None = None
+) -> str:
+    """The figure, with room for what its parts have `above` their usual place; below it stand title and `caption`, by
+    default the description that a screen reader has."""
     axis = f'<path class="axis" d="M{LEFT},{TOP}V{BOTTOM}H{RIGHT}"/>'
     return (
         f'<figure><svg viewBox="0 {-above} {WIDTH} {HEIGHT + above}" role="img" '
         f'aria-labelledby="{name}-title {name}-text">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-text">{escape(description)}</desc>'
-        f"{''.join(parts)}{axis}</svg><figcaption><strong>{escape(title)}.</strong> {escape(description)}"
+        f"{''.join(parts)}{axis}</svg><figcaption><strong>{escape(title)}.</strong> "
+        f"{escape(description if caption is None else caption)}"
         "</figcaption></figure>"
     )
 

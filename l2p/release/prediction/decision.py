@@ -30,7 +30,8 @@ class Costs(Decision):
     """The class whose choice is expected to cost least.
 
     Attributes:
-      missed: what it costs to name another class for a row of each class, in their order.
+      missed: what it costs to name another class for a row of each class, in their order, over the weight by which the
+        model was trained to make rows of that class count more.
 
     >>> Costs((1.0, 12.0)).classes(np.array([[0.95, 0.05], [0.90, 0.10]])).tolist()
     [0, 1]
@@ -39,8 +40,14 @@ class Costs(Decision):
     missed: tuple[float, ...]
 
     @classmethod
-    def of(cls, costs: Mapping[Any, float], classes: Sequence[Value]) -> "Costs":
-        """The rule for {class: cost}; `InputError` unless there is one cost for each class."""
+    def of(
+        cls, costs: Mapping[Any, float], classes: Sequence[Value], weights: Sequence[float] | None = None
+    ) -> "Costs":
+        """The rule for {class: cost}; `InputError` unless there is one cost for each class.
+
+        A model that was trained with class `weights` gives probabilities of a table in which classes are as frequent as
+        the weights make them, so that they are divided by the weights.
+        """
         numbers = by_class(costs, classes, "costs")
         if lacking := [text_of(value) for value, cost in zip(classes, numbers, strict=True) if cost is None]:
             raise InputError(
@@ -53,7 +60,7 @@ class Costs(Decision):
                 "costs must be finite numbers, none below 0 and one above it, or no class would be the cheapest to "
                 "name; only their ratios matter, so write 1 and 12, say."
             )
-        return cls(missed)
+        return cls(tuple(cost / weight for cost, weight in zip(missed, weights or [1.0] * len(missed), strict=True)))
 
     def classes(self, scores: np.ndarray) -> np.ndarray:
         return np.argmax(scores * self.missed, axis=-1)

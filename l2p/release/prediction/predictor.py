@@ -125,7 +125,7 @@ class Predictor:
             )
         if costs is not None:
             self.check_probabilities()
-            return dataclasses.replace(self, decision=Costs.of(costs, self.classes))
+            return dataclasses.replace(self, decision=Costs.of(costs, self.classes, self.schema.target.weights))
         place, share = place_and_share(rate or {}, self.classes)
         source, scores = self.opened(data), []
         for block in source.blocks(self.schema.features):

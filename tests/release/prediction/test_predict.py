@@ -373,6 +373,14 @@ def test_costs_and_a_rate_decide_on_the_class_without_training_anew(run, trained
         assert [line[0] or None for line in lines_of(tmp_path / "found.csv")[1:]] == expected.tolist()
 
 
+def test_costs_are_those_of_mistakes_whatever_weights_a_model_was_trained_with(trained):
+    weighted = dataclasses.replace(
+        trained, schema=dataclasses.replace(WARD, target=dataclasses.replace(WARD.target, weights=(1, 9)))
+    )
+    costs = {"goes home": 1, "stays": 9}
+    np.testing.assert_array_equal(weighted.predict(table(1), costs=costs), trained.predict(table(1)))
+
+
 def test_rows_that_tie_at_the_border_of_a_rate_are_all_left_out_and_a_model_without_probabilities_ranks(trained):
     tied = {"age": [10.0, 90.0, 90.0, 90.0], "dose": [0.5] * 4, "ward": ["a"] * 4}
     for name in ("logistic", "svm"):
