@@ -69,7 +69,7 @@ def _basic(card: "Card") -> dict[str, Any]:
 def _privacy_loss(card: "Card") -> dict[str, Any]:
     neighbours, _, several = wording.meaning(card)
     return {
-        "privacy_unit": wording.grounds(card)["Unit"],
+        "privacy_unit": wording.grounds(card)["Protects"],
         "privacy_unit_details": f"{neighbours} {several}",
         "number_of_privacy_units": 1,
         "privacy_parameters": {"epsilon": card.epsilon, "delta": card.delta},

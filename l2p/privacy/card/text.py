@@ -103,7 +103,7 @@ def grounds(card: "Card") -> dict[str, str]:
     return {
         "Certified": f"{certified}, by {card.accountant}{order}{mu}",
         "Theorem": card.theorem,
-        "Unit": described(card.unit),
+        "Protects": described(card.unit),
         "Trust": trust(card),
         "Composition": composition(card),
         "Noise": "depended on earlier answers" if card.adaptive_noise else "fixed in advance",
