@@ -1,11 +1,11 @@
 """Forecasts over a range of epsilon, all else being equal: as rows of a table, and as a figure."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from l2p.checkpoints.forecast import Forecast, Outlook, plan
-from l2p.privacy.budget import Budget
+from l2p.checkpoints.forecast import Forecast, Outlook, at_budget
 from l2p.privacy.card import plots
 from l2p.privacy.rounded import rounded
 
@@ -21,15 +21,7 @@ ODDS = (
 def curve(outlook: Outlook, epsilons: Sequence[float] = EPSILONS) -> dict[float, Forecast]:
     """The forecast of the protector that is planned for, by epsilon, in increasing order."""
     return {
-        epsilon: plan(
-            outlook.rows,
-            outlook.features,
-            Budget(epsilon, outlook.budget.delta, outlook.budget.adjacency),
-            outlook.model,
-            outlook.classes,
-            outlook.recommended,
-            outlook.majority,
-        ).forecasts[0]
+        epsilon: at_budget(outlook, dataclasses.replace(outlook.budget, epsilon=epsilon))
         for epsilon in sorted(epsilons)
     }
 

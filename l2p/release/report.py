@@ -163,11 +163,14 @@ def _of_forecast(card: Card) -> str:
             int(classes) if model == "softmax" else None,
             card.protector["name"],
         )
+        if outlook.forecasts[0].share is None:
+            return ""
         curve = epsilon_curve.curve(outlook, sorted({*epsilon_curve.EPSILONS, card.epsilon}))
     except InputError:  # a model, a method or an accountant of which nothing is foretold
         return ""
-    drawn = epsilon_curve.figure(curve, card.epsilon)
-    return drawn and drawn + html.grid("By epsilon", epsilon_curve.TITLES, epsilon_curve.cells(curve), stacked=False)
+    return epsilon_curve.figure(curve, card.epsilon) + html.grid(
+        "By epsilon", epsilon_curve.TITLES, epsilon_curve.cells(curve), stacked=False
+    )
 
 
 def _of_ledger(ledger: Ledger, card: Card) -> str:

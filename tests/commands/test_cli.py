@@ -103,8 +103,7 @@ def test_plan_draws_what_each_epsilon_buys(tmp_path, capsys, refused):
     page = tmp_path / "plan.html"
     assert main([*words, "--curve", "--out", str(page)]) == 0
     out = capsys.readouterr().out
-    forecasts = [line.split() for line in out.partition("epsilon  ")[2].splitlines()]
-    gains = [int(line[-4]) for line in forecasts if line[-2:-1] == ["to"]]
+    gains = [int(gain) for gain in re.findall(r"(-?\d+) +-?\d+ to \d+ *$", out, re.MULTILINE)]
     assert len(gains) == len(EPSILONS)
     assert gains == sorted(gains)
     text = page.read_text()
