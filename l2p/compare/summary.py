@@ -53,8 +53,11 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
 
 def _subject(config: CompareConfig, model: str) -> str:
     """The model, its target and its table, for the title of the figure."""
-    target = "" if config.schema is None else f" of {Schema.read(config.schema).target.column!r}"
-    table = config.data if config.schema is None else name_of(config.data)
+    schema = config.schema
+    target = ""
+    if schema is not None and schema.is_file():  # results of shards may be merged where their tables are not
+        target = f" of {Schema.read(schema).target.column!r}"
+    table = config.data if schema is None else name_of(config.data)
     return f"{model}{target} on {table}, delta {config.delta:g}, {config.adjacency}"
 
 
