@@ -36,6 +36,8 @@ th, td { padding: .4rem .7rem .4rem 0; border-top: 1px solid var(--line); text-a
 .facts th { width: 8.5rem; color: var(--soft); font-weight: 500; }
 @media (min-width: 34rem) { .cells :is(th, td) { overflow-wrap: normal; } }
 @media (max-width: 34rem) { .facts th { width: 8.2rem; }
+  .cells:not(.stacked) { font-size: .84rem; } .cells:not(.stacked) :is(td, [scope=col]) { padding-right: .35rem;
+    overflow-wrap: normal; }
   .stacked tr:first-of-type, .stacked td:empty { display: none; } .stacked :is(tr, th, td) { display: block; }
   .stacked tr { padding: .4rem 0; border-top: 1px solid var(--line); }
   .stacked :is(th, td) { padding: .1rem 0; border: 0; } .stacked td { padding-left: 8.2rem; text-indent: -8.2rem; }
