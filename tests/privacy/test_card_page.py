@@ -112,8 +112,8 @@ def lab(colour, cones):
 @pytest.mark.parametrize("cones", CONES)
 def test_every_reader_can_tell_the_colours_of_queries_apart_in_light_and_dark(cones):
     for theme in re.findall(r":root {(.*?)}", html.render(card()), re.DOTALL):
-        seen_as = [lab(colour, np.array(CONES[cones])) for colour in re.findall(r"--c\d: #(\w{6})", theme)]
-        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen_as, 2)) > 20
+        in_lab = [lab(colour, np.array(CONES[cones])) for colour in re.findall(r"--c\d: #(\w{6})", theme)]
+        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(in_lab, 2)) > 20
 
 
 def test_the_table_of_queries_shrinks_to_a_phone():

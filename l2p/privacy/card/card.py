@@ -139,9 +139,9 @@ class Card:
         """Every granted query, in order: what accountants price."""
         return decode_events(self.events)
 
-    def stating(self, made: Mapping[str, str | None] | None) -> "Card":
+    def stating(self, texts: Mapping[str, str | None] | None) -> "Card":
         """The card with statements of whoever releases, {"justification": ..., "contact": ..., "audit": ...}."""
-        return dataclasses.replace(self, statements=statements.checked(made))
+        return dataclasses.replace(self, statements=statements.checked(texts))
 
     def to_json(self) -> str:
         """The card as JSON; `from_json` reads it back without loss."""

@@ -54,7 +54,7 @@ def clipping(trace: Sequence[Granted]) -> str:
     return _levels("clipping", "Clip norm", [(row.query, row.step, row.clip_norm) for row in trace])
 
 
-def _levels(name: str, what: str, answers: Iterable[tuple[str, int, float]]) -> str:
+def _levels(name: str, title: str, answers: Iterable[tuple[str, int, float]]) -> str:
     """A figure of a number of each query by step, from (query, step, number)."""
     series: dict[str, list[Point]] = {}
     for query, step, number in answers:
@@ -83,7 +83,7 @@ def _levels(name: str, what: str, answers: Iterable[tuple[str, int, float]]) -> 
         query: [f"{end([value for _, value in points]):.4g}" for end in (min, max)] for query, points in series.items()
     }
     ranges = "; ".join(f"{query}: {' to '.join(dict.fromkeys(ends))}" for query, ends in heights.items())
-    return figure(name, f"{what} by step (log scale)", f"{ranges}.", marks + parts, 18 - keys[0][1], "")
+    return figure(name, f"{title} by step (log scale)", f"{ranges}.", marks + parts, 18 - keys[0][1], "")
 
 
 def _keys(names: Sequence[str]) -> list[tuple[int, int]]:
