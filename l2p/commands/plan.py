@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from l2p.base.errors import InputError
 from l2p.commands.warn import warn
@@ -63,7 +63,7 @@ class PlanCommand:
         outlook = plan(self.rows, self.features, budget, self.model, self.classes, self.protector, self.majority)
         forecasts = curve(outlook) if self.curve else {}
         if self.json:
-            content = dataclasses.asdict(outlook)
+            content: dict[str, Any] = dataclasses.asdict(outlook)
             if forecasts:
                 content["curve"] = {epsilon: dataclasses.asdict(point) for epsilon, point in forecasts.items()}
             print(json.dumps(content, indent=1, allow_nan=False))
