@@ -117,8 +117,7 @@ def plan(
     plain, classes = _target(model, classes)
     _check_majority(majority, classes)
     recommended = protector or default_protector(plain)
-    # The number of a softmax's classes changes no price.
-    model_name = f"{plain}:{classes or 2}" if plain == Softmax.name else plain
+    model_name = _priced(plain, classes)
     cards = {recommended: _card(recommended, model_name, budget, rows)}
     for name in checkpoint.first_floor():
         if name != recommended and plain in checkpoint.load(name).card["models"]:
@@ -131,6 +130,20 @@ def plan(
     warnings = (*budget.warnings(), *first.warnings, *_too_little(first, rows, budget))
     notes = tuple(_notes()) if any(forecast.share for forecast in forecasts) else ()
     return Outlook(rows, features, model, classes, majority, budget, recommended, tuple(forecasts), warnings, notes)
+
+
+def at_budget(outlook: Outlook, budget: Budget) -> Forecast:
+    """The forecast of the protector that was planned for at another budget, all else being equal."""
+    plain, classes = _target(outlook.model, outlook.classes)
+    name = outlook.recommended
+    card, accountant = _card(name, _priced(plain, classes), budget, outlook.rows)
+    table = outlook.model, outlook.rows, outlook.features
+    return forecast(name, card, accountant, *table, budget, classes, outlook.majority)
+
+
+def _priced(plain: str, classes: int | None) -> str:
+    """A model's name as it is found by; the number of a softmax's classes changes no price."""
+    return f"{plain}:{classes or 2}" if plain == Softmax.name else plain
 
 
 def _target(model: str, classes: int | None) -> tuple[str, int | None]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _NOT_SHOWN = (
     "Not shown: that this run took place, and when, on which rows, with noise from where, and what else was run on "
     "them; what its answers were, and so noise and clip norms that depend on them, and what was learned; the name, "
-    "limit and other runs of its ledger; which rows were public; what a caller added to its sentences; nor, where "
-    "noise does not depend on them, neighbours, unit and numbers of rows and features. Cards are not signed, so "
+    "limit and other runs of its ledger; which rows were public; what a caller stated, or added to its sentences; nor, "
+    "where noise does not depend on them, neighbours, unit and numbers of rows and features. Cards are not signed, so "
     "anybody can write one that holds; card.txt and card.html were not read."
 )
 #: Rounding that the same sum may show on another machine.

@@ -85,6 +85,12 @@ class Apply(TableOptions):
     in_database: bool = False
     """Have the PostgreSQL server take the passes over its rows, of which none comes here; default method bolt_on.
     Columns are numbers with declared bounds, and --data names a unique one: postgresql://HOST/DATABASE?table=T&key=ID."""
+    justification: str | None = None
+    """For the card, in your own words: why this budget, this unit and this release."""
+    contact: str | None = None
+    """For the card: whom to ask."""
+    audit: str | None = None
+    """For the card: what was audited, by whom, and what came out."""
     dry_run: bool = False
     """Check all that is public and print what the run would spend; reads no cell of the table, and spends nothing."""
 
@@ -106,10 +112,12 @@ class Apply(TableOptions):
         from l2p.compare import private_choice
         from l2p.compare.scores import metrics
         from l2p.privacy.budget import Budget
+        from l2p.privacy.card.statements import TITLES, checked
         from l2p.privacy.events import Adjacency
         from l2p.release import api
 
         budget = Budget(self.epsilon, self.delta, Adjacency(self.adjacency))
+        stated = checked({name: getattr(self, name) for name in TITLES})
         declared = DeclaredTable.of(self.data, self.schema, self.model, self.format, self.on_invalid)
         schema, target, model = declared.schema, declared.schema.target, declared.model
         default = "bolt_on" if self.in_database else default_protector(model.name)
@@ -138,7 +146,7 @@ class Apply(TableOptions):
         result = (private_choice.release if protector.private else api.private_train)(data, named, budget, **options)
         if result.schema is None:
             result = result.with_schema(schema)
-        result = result.of_table(list(self.data), target.column)
+        result = result.of_table(list(self.data), target.column).stating(stated)
         out = saved(result, self.out)
         if self.test is not None and test is not None:
             if schema.private_bounds:  # which have been bought

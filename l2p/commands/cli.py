@@ -33,6 +33,7 @@ from l2p.commands.meta_train import MetaTrain
 from l2p.commands.plan import PlanCommand
 from l2p.commands.predict import Predict
 from l2p.commands.protectors import Protectors
+from l2p.commands.report import Report
 from l2p.commands.schema import MakeSchema
 from l2p.commands.usage import sentence
 from l2p.commands.warn import warn
@@ -83,6 +84,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "apply": Apply,
     "bolt-on": BoltOnCommand,
     "predict": Predict,
+    "report": Report,
     "protectors": Protectors,
     "plan": PlanCommand,
     "account": Account,

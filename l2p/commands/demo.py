@@ -77,6 +77,9 @@ def main(out: Path | None = None) -> None:
         f"overfits, so that noise may come out ahead of it at large budgets."
     )
     figure = against_epsilon(tables, dashed=_LABELS[-1:])
+    figure.suptitle(
+        f"logistic on handwritten digits, odd or even: {num_rows:,} rows, delta {DELTA:g}", fontsize="medium"
+    )
     figure.savefig(out / "figure.png", dpi=150)
     _release(out, config)
     print(f"\n{_NEXT}")

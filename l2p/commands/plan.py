@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Literal, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+from l2p.base.errors import InputError
 from l2p.commands.warn import warn
 
 if TYPE_CHECKING:
@@ -38,6 +40,10 @@ class PlanCommand:
     """Plan for another protector than the model's default; a name, file or mypackage:MyProtector."""
     adjacency: Literal["zero_out", "add_remove", "replace_one"] = "zero_out"
     """The tables that count as neighbours."""
+    curve: bool = False
+    """Also print the forecast for epsilons from .01 to 10."""
+    out: Path | None = None
+    """With --curve: a page to draw it on, such as plan.html."""
     all: bool = False
     """Print a table of all protectors for this model, and how to read it."""
     json: bool = False
@@ -45,18 +51,29 @@ class PlanCommand:
 
     def run(self) -> int:
         """Print the forecast."""
+        from l2p.checkpoints.epsilon_curve import curve
         from l2p.checkpoints.forecast import plan
         from l2p.privacy.budget import Budget
         from l2p.privacy.events import Adjacency
 
+        if self.out is not None and (self.json or not self.curve):
+            raise InputError("--out is the page of the curve over epsilon; add --curve, and leave out --json.")
         # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
         budget = Budget(self.epsilon, self.delta, cast(Adjacency, self.adjacency))
         outlook = plan(self.rows, self.features, budget, self.model, self.classes, self.protector, self.majority)
+        forecasts = curve(outlook) if self.curve else {}
         if self.json:
-            print(json.dumps(dataclasses.asdict(outlook), indent=1, allow_nan=False))
+            content: dict[str, Any] = dataclasses.asdict(outlook)
+            if forecasts:
+                content["curve"] = {epsilon: dataclasses.asdict(point) for epsilon, point in forecasts.items()}
+            print(json.dumps(content, indent=1, allow_nan=False))
             return 0
         for line in _report(outlook, default=self.protector is None):
             print(line)
+        if forecasts:
+            _print_curve(outlook, forecasts)
+        if self.out is not None:
+            _write_curve(outlook, forecasts, self.out)
         if self.all:
             _print_table(outlook)
         warn(outlook.warnings)
@@ -83,6 +100,45 @@ def _report(outlook: "Outlook", default: bool) -> list[str]:
         report.append(f"enough     epsilon {rounded(first.least_epsilon, up=True)} for {outlook.rows:,} rows{more}")
     report.append(f"noise      {first.noise:.2g} on the mean of all rows, were everything spent on it")
     return report
+
+
+def _print_curve(outlook: "Outlook", forecasts: "dict[float, Forecast]") -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    from l2p.checkpoints import epsilon_curve
+
+    table = Table(*epsilon_curve.TITLES, title=_subject(outlook), box=SIMPLE, pad_edge=False)
+    for cells in epsilon_curve.cells(forecasts):
+        table.add_row(*cells)
+    print()
+    Console().print(table)
+
+
+def _write_curve(outlook: "Outlook", forecasts: "dict[float, Forecast]", out: Path) -> None:
+    """Write the page of a forecast over epsilon."""
+    from l2p.checkpoints import epsilon_curve
+    from l2p.privacy.card import html
+
+    subject = f"{_subject(outlook)}, {outlook.budget.adjacency} neighbours, by {outlook.recommended}."
+    content = {
+        "Gain": epsilon_curve.figure(forecasts, outlook.budget.epsilon),
+        "Figures": html.grid(
+            "Forecast by epsilon", epsilon_curve.TITLES, epsilon_curve.cells(forecasts), stacked=False
+        ),
+        "How to read them": html.bullets([epsilon_curve.ODDS, NOISE, *outlook.notes]),
+    }
+    try:
+        out.write_text(html.page("Forecast", subject, "What does each epsilon buy?", content), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{out} cannot be written ({error.strerror}); name another --out.") from None
+    print(f"written to {out}")
+
+
+def _subject(outlook: "Outlook") -> str:
+    """The model, the table's size and delta."""
+    return f"{outlook.model} on {outlook.rows:,} rows x {outlook.features:,} features, delta {outlook.budget.delta:g}"
 
 
 def _print_table(outlook: "Outlook") -> None:

@@ -37,6 +37,12 @@ class Predict(TableOptions):
     column that --data names as &key=, or else the number of each line."""
     probabilities: bool = False
     """Also write the probability of each class, in a column that is named by the class."""
+    costs: tuple[str, ...] = ()
+    """What it costs to predict another class for a row of each class, as in --costs no=1 yes=12: a missed yes costs as
+    much as 12 false alarms. The class that is expected to cost least is then predicted, not the likelier one."""
+    rate: tuple[str, ...] = ()
+    """The share of --data's rows that one of two classes is predicted for at most, those that score highest, as in
+    --rate yes=0.1; their scores are read first, so the table is read twice."""
 
     def run(self) -> int:
         """Check all that can be checked without reading rows, then read, predict and write block by block."""
@@ -49,11 +55,12 @@ class Predict(TableOptions):
             from l2p.release.prediction.to_table import write_table
 
             source, address = predictor.opened(list(self.data), self.format), Address.parse(self.out)
+            predictor = self._deciding(predictor, source)
             unread = write_table(predictor, source, address, header, Progress(total=source.about_rows()))
         else:
             self._check_out()
             source = predictor.opened(list(self.data), self.format)
-            unread = self._to_file(predictor, source, header)
+            unread = self._to_file(self._deciding(predictor, source), source, header)
         if unread:
             print(
                 "Some rows have no prediction, and an empty cell: a cell is missing where nothing was declared to "
@@ -62,6 +69,15 @@ class Predict(TableOptions):
             )
         print(f"written to {redacted(self.out)}")
         return 0
+
+    def _deciding(self, predictor: "Predictor", source: "RawSource") -> "Predictor":
+        from l2p.release.prediction.decision import declared_in_words
+
+        costs, rate = (
+            declared_in_words(words, predictor.classes, name)
+            for words, name in ((self.costs, "costs"), (self.rate, "rate"))
+        )
+        return predictor.deciding(source, costs=costs, rate=rate)
 
     def _to_file(self, predictor: "Predictor", source: "RawSource", header: Sequence[str]) -> bool:
         """Write a file; returns True if any prediction is missing."""

@@ -11,6 +11,8 @@ from l2p.compare.config import CompareConfig
 from l2p.compare.figures import against_epsilon
 from l2p.compare.wins import headline
 from l2p.models import find_model
+from l2p.tables.reading.opening import name_of
+from l2p.tables.schema import Schema
 
 Cells = Mapping[str, Mapping[float, object]]
 
@@ -45,7 +47,18 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
     panels[metric.label] = results.by_method(rows, metric.column)
     references = tuple(method for method, kind in kinds.items() if kind == "reference")
     figure = against_epsilon(panels, headline(rows, config.adjacency), references)
+    figure.suptitle(_subject(config, str(rows[0]["model"])), fontsize="medium")
     figure.savefig(config.out / "figure.png", dpi=150)
+
+
+def _subject(config: CompareConfig, model: str) -> str:
+    """The model, its target and its table, for the title of the figure."""
+    schema = config.schema
+    target = ""
+    if schema is not None and schema.is_file():  # results of shards may be merged where their tables are not
+        target = f" of {Schema.read(schema).target.column!r}"
+    table = config.data if schema is None else name_of(config.data)
+    return f"{model}{target} on {table}, delta {config.delta:g}, {config.adjacency}"
 
 
 def _notes(rows: list[results.Row]) -> list[str]:

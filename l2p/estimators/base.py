@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,6 +54,7 @@ class PrivateEstimator(BaseEstimator):
     bounds: Any
     public: Any
     ledger: Ledger | str | Path | None
+    statements: Mapping[str, str | None] | None
     simulation_seed: int | None
 
     def __sklearn_tags__(self) -> Any:
@@ -109,6 +111,7 @@ class PrivateEstimator(BaseEstimator):
             schema=self.schema,
             bounds=bounds,
             public=public,
+            statements=self.statements,
             **declared,
         )
         if result.learned in IDLE:

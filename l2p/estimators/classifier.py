@@ -12,8 +12,10 @@ from l2p.base.errors import InputError
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.estimators.base import PrivateEstimator
 from l2p.estimators.messages import present_labels, unreadable_rows
-from l2p.models import Model, Softmax
+from l2p.models import Model, Softmax, find_model
 from l2p.privacy.ledger.ledger import Ledger
+from l2p.release.prediction.decision import Costs
+from l2p.release.prediction.predictor import refuse_without_probabilities
 from l2p.tables.schema import Schema
 from l2p.tables.schema.columns import as_array
 
@@ -34,7 +36,10 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
       class_weights: with `classes`, how much a row of each counts in what is learned, {label: number}, from public
         knowledge; None counts all alike. A schema says it itself.
       public: (X, y) of public rows, which the protector may read freely.
+      costs: what it costs to name another class for a row of each class, {label: cost}, by which `predict` decides
+        (`Predictor.deciding`); None names the likelier class. They may be set anew after `fit`.
       ledger: of all runs on this data set, or its file.
+      statements: for the card, as `l2p.private_train` takes them.
       simulation_seed: None is a release, with noise from the operating system. A number makes a simulation, whose noise
         others can reproduce and subtract; a `SimulationWarning` and its card say that it is no private release. It is
         not called `random_state`, because scikit-learn's ensembles and searches set that of every clone in silence.
@@ -63,7 +68,9 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         classes: Sequence[Any] | None = None,
         class_weights: Mapping[Any, float] | None = None,
         public: Any = None,
+        costs: Mapping[Any, float] | None = None,
         ledger: Ledger | str | Path | None = None,
+        statements: Mapping[str, str | None] | None = None,
         simulation_seed: int | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -75,7 +82,9 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
         self.classes = classes
         self.class_weights = class_weights
         self.public = public
+        self.costs = costs
         self.ledger = ledger
+        self.statements = statements
         self.simulation_seed = simulation_seed
 
     def __sklearn_tags__(self) -> Any:
@@ -116,14 +125,25 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
             declared = {"classes": classes, "class_weights": self.class_weights}
         names = as_array(list(classes))
         model = self.model or ("logistic" if len(names) == 2 else Softmax.name)
+        if self.costs is not None and not disclosures:  # classes that are declared may be named in an error
+            Costs.of(self.costs, names.tolist())
+            refuse_without_probabilities(find_model(model, len(names)))
         self.release(X, y, model, declared, disclosures)
         self.classes_ = np.sort(names)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The label of each row, [n]."""
+        """The label of each row, [n]: the likelier one, or by `costs` the one that is expected to cost least."""
+        return self._labels(X, costs=self.costs)
+
+    def predict_at_rate(self, X: Any, rate: Mapping[Any, float]) -> np.ndarray:
+        """The label of each row, [n], where at most a share of them, {label: share}, takes one of two labels: the rows
+        that score highest."""
+        return self._labels(X, rate=rate)
+
+    def _labels(self, X: Any, **decision: Any) -> np.ndarray:
         X = self.read(X)
-        labels = self.result_.predict(X)
+        labels = self.result_.predict(X, **decision)
         if labels.dtype == object and any(label is None for label in labels):
             raise unreadable_rows()
         return labels.astype(self.classes_.dtype)

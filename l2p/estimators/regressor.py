@@ -1,5 +1,6 @@
 """The regression."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +22,8 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
       target_bounds: without a schema, [low, high] of the target, from public knowledge; values beyond are clipped. None
         takes [-5, 5], with a warning.
       model: its name, or one of your own; None for `square`.
-      epsilon, delta, protector, schema, bounds, public, ledger, simulation_seed: as for `PrivateClassifier`.
+      epsilon, delta, protector, schema, bounds, public, ledger, statements, simulation_seed: as for
+        `PrivateClassifier`.
 
     Attributes:
       card_, result_, n_features_in_, feature_names_in_: as for `PrivateClassifier`.
@@ -39,6 +41,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         target_bounds: Any = None,
         public: Any = None,
         ledger: Ledger | str | Path | None = None,
+        statements: Mapping[str, str | None] | None = None,
         simulation_seed: int | None = None,
     ) -> None:
         self.epsilon = epsilon
@@ -50,6 +53,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
         self.target_bounds = target_bounds
         self.public = public
         self.ledger = ledger
+        self.statements = statements
         self.simulation_seed = simulation_seed
 
     def __sklearn_tags__(self) -> Any:

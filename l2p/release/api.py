@@ -1,7 +1,7 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -15,6 +15,7 @@ from l2p.checkpoints.defaults import default_for
 from l2p.checkpoints.named import NamedProtector
 from l2p.models import MODELS, Model, find_model
 from l2p.privacy.budget import Budget
+from l2p.privacy.card.statements import checked
 from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import Reservation, held, open_ledger
@@ -78,6 +79,7 @@ def private_train(
     on_invalid: OnInvalid = "refuse",
     format: Format | None = None,
     bounds_share: float | None = None,
+    statements: Mapping[str, str | None] | None = None,
 ) -> Result:
     """Train on private rows within `budget`.
 
@@ -123,6 +125,8 @@ def private_train(
         encoding and its decimal mark are kept with the schema, by which predictions read their tables.
       bounds_share: the share of the budget, in the accountant's own unit, that buys the bounds of all columns which the
         schema declares as private; default `l2p.release.private_bounds.SHARE`, a twentieth.
+      statements: of whoever releases, for the card: {"justification": ..., "contact": ..., "audit": ...}, in your own
+        words; none of them is needed.
 
     Raises:
       InputError: an argument does not fit; raised before budget is spent.
@@ -143,6 +147,7 @@ def private_train(
         raise InputError(
             "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
         )
+    statements = checked(statements)
     ledger = None if ledger is None else open_ledger(ledger, releases=key is None)
     of_table = {"schema": schema, "bounds": bounds, "kind": kind, "classes": classes, "target_bounds": target_bounds}
     of_table |= {"class_weights": class_weights, "public": public, "format": format, "bounds_share": bounds_share}
@@ -185,11 +190,11 @@ def private_train(
 
     def run(reservation: Reservation | None) -> Result:
         if table is None or purchase is None:
-            result = execute(planned, reservation)
+            result = execute(planned, reservation).stating(statements)
             return result if schema is None else result.with_schema(schema).of_table(data, schema.target.column)
         bounds, purchased = purchase.buy(table.binned(SCALE))
         bounded, rows = table.bounded(bounds)
-        result = execute(planned._replace(task=Task(rows)), reservation, purchased)
+        result = execute(planned._replace(task=Task(rows)), reservation, purchased).stating(statements)
         return result.with_schema(bounded, tuple(bounds)).of_table(data, bounded.target.column)
 
     if ledger is None:

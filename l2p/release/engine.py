@@ -76,7 +76,7 @@ class NoisedWeights(Result):
     def predictor(self) -> NoReturn:  # type: ignore[override]
         raise self._no_table()
 
-    def predict(self, data: Any, format: Format | None = None) -> NoReturn:
+    def predict(self, data: Any, format: Format | None = None, **decision: Any) -> NoReturn:
         raise self._no_table()
 
     def predict_proba(self, data: Any, format: Format | None = None) -> NoReturn:
@@ -102,6 +102,7 @@ def bolt_on(
     accountant: str | None = None,
     ledger: Ledger | str | Path | None = None,
     key: jax.Array | None = None,
+    statements: Mapping[str, str | None] | None = None,
 ) -> NoisedWeights:
     """Noise on weights that another engine has trained, for the sensitivity of the training that is declared.
 
@@ -112,7 +113,7 @@ def bolt_on(
         each trained against the rest.
       run: what the engine did; for scikit-learn `l2p.estimators.sgd_run` writes it.
       budget: what may be spent; with delta 0, or accountant `basic`, noise is that of pure differential privacy.
-      accountant, ledger, key: as for `private_train`.
+      accountant, ledger, key, statements: as for `private_train`.
 
     Raises:
       InputError: an argument does not fit, or the weights cannot be those of such a training; nothing is spent.
@@ -126,7 +127,8 @@ def bolt_on(
     """
     values = _checked(weights, run)
     named, model = plan(values, run, budget, accountant), _model(values, run)
-    result = private_train(EngineWeights(values, run), named, budget, model=model, ledger=ledger, key=key)
+    options = {"ledger": ledger, "key": key, "statements": statements}
+    result = private_train(EngineWeights(values, run), named, budget, model=model, **options)
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     return NoisedWeights(**fields, shape=np.shape(weights))
 

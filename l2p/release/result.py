@@ -16,7 +16,7 @@ from l2p.base.errors import InputError
 from l2p.base.whole_folder import written_whole
 from l2p.models import Model
 from l2p.models.custom import CustomLoss
-from l2p.privacy.card import html
+from l2p.privacy.card import html, registry
 from l2p.privacy.card.card import Card
 from l2p.privacy.cost import sampling
 from l2p.privacy.events import Answered
@@ -78,8 +78,16 @@ class Result:
         """A sentence on whether the run learned anything, as far as its answers show it."""
         return self.card.learned
 
-    def predict(self, data: Any, format: Format | None = None) -> np.ndarray:
-        """Predictions for the rows of a table [n], in the target's own words or units; see `Predictor.predict`.
+    def predict(
+        self,
+        data: Any,
+        format: Format | None = None,
+        *,
+        costs: Mapping[Any, float] | None = None,
+        rate: Mapping[Any, float] | None = None,
+    ) -> np.ndarray:
+        """Predictions for the rows of a table [n], in the target's own words or units; see `Predictor.predict`, and
+        `Predictor.deciding` for `costs` and `rate`.
 
         Without a schema the model knows no table: `data` is then an array [n, d] of features in [0, 1], or rows, and
         predictions are numbers of classes, or values in [0, 1]. With a loss of your own, `data` is a pytree of rows,
@@ -89,8 +97,10 @@ class Result:
           InputError: the table cannot be read, or lacks a column that the model learned from.
         """
         if isinstance(self.model, CustomLoss):
+            if costs is not None or rate is not None:
+                raise InputError("a loss of your own has no classes to decide on; leave out costs and rate.")
             return self.model.predictions(self.params, data)
-        return self.predictor.predict(self._readable(data), format)
+        return self.predictor.predict(self._readable(data), format, costs=costs, rate=rate)
 
     def predict_proba(self, data: Any, format: Format | None = None) -> np.ndarray:
         """The probability of each class in each row of a table, f64[n, K]; see `predict`.
@@ -169,6 +179,10 @@ class Result:
         card = dataclasses.replace(self.card, table={"name": name_of(data), "target": target})
         return dataclasses.replace(self, card=card)
 
+    def stating(self, statements: Mapping[str, str | None] | None) -> "Result":
+        """The result with statements on its card, as `Card.stating` takes them."""
+        return dataclasses.replace(self, card=self.card.stating(statements))
+
     def save(
         self,
         folder: str | Path,
@@ -178,6 +192,8 @@ class Result:
         target: str = "",
     ) -> None:
         """Write `model.safetensors`, `trace.csv` and the card as JSON, text and HTML into `folder`, made if need be.
+
+        Of a release there is also `card.registry.yaml`, a draft entry for a registry of deployments.
 
         A model never lies there without its card and the rest, even if the process is killed meanwhile.
         The model file holds the arrays of `Model.arrays` for features in the order of `columns`, scaled to [0, 1] by
@@ -239,6 +255,8 @@ class Result:
             if self.schema is not None:
                 self.schema.write(place / "schema.json")
             (place / "card.json").write_text(self.card.to_json(), encoding="utf-8")
+            if self.card.private_release:  # a simulation is no deployment
+                (place / "card.registry.yaml").write_text(registry.to_yaml(self.card), encoding="utf-8")
             (place / "card.txt").write_text(self.card.to_text(), encoding="utf-8")
             (place / "card.html").write_text(html.render(self.card, self.trace, cap), encoding="utf-8")
             self._write_trace(place / "trace.csv", cap)

@@ -160,6 +160,11 @@ def invented(card: Card) -> Iterator[str]:
         return
     if not _RESERVATION.fullmatch(str(entry["reservation"])):
         yield f"has reservation {entry['reservation']!r} in its ledger, which gives none like it"
+    earlier = entry.get("earlier")
+    if earlier is not None and not math.isclose(
+        math.fsum(run["counted"] for run in earlier), entry["spent_before"], rel_tol=_SAME
+    ):
+        yield "lists earlier runs of its ledger that do not add up to what was spent before it"
     filter, composes = card.filter(), find(unit).composes
     if composes and not is_choice(card) and (not filter.accountant.composes or filter.neighbours is not None):
         yield f"stands in a ledger that adds up {AMOUNTS[unit]}, which takes no run like it"

@@ -29,8 +29,8 @@ def test_apply_writes_a_model_its_card_and_its_trace(options, tmp_path, capsys):
     write_table(tmp_path / "test.csv", seed=1)
     assert apply(options | {"--test": str(tmp_path / "test.csv")}) == 0
     out = Path(options["--out"])
-    names = ["card.html", "card.json", "card.txt", "metrics.json", "model.safetensors", "schema.json", "trace.csv"]
-    assert sorted(path.name for path in out.iterdir()) == names
+    names = "card.html card.json card.registry.yaml card.txt metrics.json model.safetensors schema.json trace.csv"
+    assert sorted(path.name for path in out.iterdir()) == names.split()
     card = Card.from_json(out / "card.json")
     assert card.private_release
     assert (card.epsilon, card.delta, card.adjacency, card.num_rows) == (2.0, 1e-6, "zero_out", NUM_ROWS)

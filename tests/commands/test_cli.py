@@ -12,6 +12,7 @@ import pytest
 
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.defaults import default_protector
+from l2p.checkpoints.epsilon_curve import EPSILONS
 from l2p.commands.cli import COMMANDS, main
 from l2p.models import NAMES
 from l2p.protectors import HAND_DESIGNED
@@ -95,6 +96,21 @@ def test_plan_prints_what_a_budget_buys(capsys):
     assert {"universal", "control-universal"} <= {
         entry["name"] for entry in json.loads(capsys.readouterr().out)["forecasts"]
     }
+
+
+@pytest.mark.slow
+def test_plan_draws_what_each_epsilon_buys(tmp_path, capsys, refused):
+    words = ["plan", "--rows", "30000", "--features", "100", "--epsilon", "0.5", "--delta", "1e-6"]
+    page = tmp_path / "plan.html"
+    assert main([*words, "--curve", "--out", str(page)]) == 0
+    out = capsys.readouterr().out
+    gains = [int(gain) for gain in re.findall(r"(-?\d+) +-?\d+ to \d+ *$", out, re.MULTILINE)]
+    assert len(gains) == len(EPSILONS)
+    assert gains == sorted(gains)
+    text = page.read_text()
+    assert "epsilon 0.5</text>" in text
+    assert "logistic on 30,000 rows x 100 features, delta 1e-06, zero_out neighbours, by universal." in text
+    assert "add --curve" in refused(main, [*words, "--out", str(page)])
 
 
 def stand_in(monkeypatch, name, recorded):

@@ -310,6 +310,9 @@ def test_what_is_declared_wrong_is_a_sentence_before_anything_is_asked(monkeypat
         ({"ledger": "nowhere.ledger"}, "simulation"),
         ({"ledger": "nowhere.ledger", "simulation_seed": None}, "nowhere.ledger"),
         ({"classes": ["no", "maybe"]}, "labels other than"),
+        ({"costs": {"yes": 12}}, "not for 'no'"),
+        ({"costs": {"yes": 12, "no": 1}, "model": "svm"}, "without probabilities"),
+        ({"statements": {"contact": ""}}, "the contact on a card is empty"),
     ],
 )
 def test_an_estimator_refuses_in_a_sentence_before_anything_is_asked(monkeypatch, changes, phrase):
@@ -317,6 +320,15 @@ def test_an_estimator_refuses_in_a_sentence_before_anything_is_asked(monkeypatch
     with pytest.raises(InputError, match=phrase) as caught:
         classifier(**changes).fit(X, Y)
     assert "61.06" not in str(caught.value)
+
+
+def test_costs_and_a_rate_move_the_threshold_of_a_model_that_is_trained(fitted):
+    likely = fitted.predict_proba(X)[:, 1]
+    careful = copy.deepcopy(fitted).set_params(costs={"no": 1, "yes": 12})
+    np.testing.assert_array_equal(careful.predict(X) == "yes", likely > 1 / 13)
+    assert (fitted.predict_at_rate(X, {"yes": 0.1}) == "yes").sum() == N // 10
+    with pytest.raises(InputError, match="write a number from 0 to 1"):
+        fitted.predict_at_rate(X, {"yes": -0.1})
 
 
 def test_a_cell_that_is_no_number_is_not_quoted(fitted):

@@ -71,6 +71,16 @@ LEDGER = {
     "spent_before": 0.2,
     "counted": 0.1,
     "limit": 0.5,
+    "earlier": [
+        {
+            "reservation": "ab12",
+            "run": "noisygd, epsilon 0.2, delta 1e-08, accountant rdp",
+            "state": "settled",
+            "counted": 0.2,
+            "delta": 0.0,
+            "reserved_on": "2025-12-24",
+        }
+    ],
 }
 PERSON = unit_on_card("person", 3)
 SIMULATION = {"private_release": False, "seed_policy": SEED_POLICY[False]}

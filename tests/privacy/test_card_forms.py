@@ -1,12 +1,16 @@
 """The card in words, as text and as a page: the guarantee, what it rests on, and whom it protects."""
 
-import pytest
+import re
 
+import pytest
+import yaml
+
+from l2p.base.errors import InputError
 from l2p.privacy import Adjacency
-from l2p.privacy.card import html
+from l2p.privacy.card import html, registry
 from l2p.privacy.card.card import SEED_POLICY, Card
 from l2p.privacy.cost import sampling
-from tests.privacy.cards import FIELDS, LEDGER, PERSON, SIMULATION, TABLE, card
+from tests.privacy.cards import FIELDS, LEDGER, PERSON, SIMULATION, TABLE, card, every_card
 
 
 def words(text):
@@ -100,11 +104,62 @@ def test_both_forms_name_table_and_target_first_and_every_source_once(form):
         not_private=[f"The protector was made from public data ({', '.join(sources)}), read without limit."],
     )
     text = words(form(sample)).replace("&#x27;", "'")
-    assert "A model of 'readmitted' from the table 'ward.csv'." in text.partition("-differential privacy")[0]
+    assert "A model (logistic) of 'readmitted' from the table 'ward.csv'." in text.partition("-differential privacy")[0]
     assert all(text.count(source) == 1 for source in sources)
     assert "made from 50 public sources, named with what was not private" in text
-    assert "A model of" not in words(form(card()))
+    assert "A model (logistic)." in words(form(card()))
     assert "made from no public source" in words(form(card(protector=FIELDS["protector"] | {"sources": []})))
+
+
+@pytest.mark.parametrize("form", [Card.to_text, html.render])
+def test_both_forms_have_the_trust_model_what_was_stated_and_each_earlier_run_once(form):
+    text = words(form(card()))
+    assert "central: whoever runs l2p holds the rows" in text
+    assert "a single row, whoever it is of" in text
+    assert text.count("not stated") == 2  # neither why, nor whom to ask
+    stated = {"justification": "The board asked for 0.1.", "contact": "data@ward.example", "audit": "By <us>, in May."}
+    text = words(form(card(composition=LEDGER).stating(stated))).replace("&lt;", "<").replace("&gt;", ">")
+    for sentence in (*stated.values(), "2025-12-24: noisygd, epsilon 0.2, delta 1e-08, accountant rdp; counts for 0.2"):
+        assert text.count(sentence) == 1
+    assert "not stated" not in text
+
+
+@pytest.mark.parametrize(
+    ("made", "phrase"),
+    [
+        ({"reason": "none"}, "no place for a statement called 'reason'"),
+        ({"contact": "  "}, "the contact on a card is empty"),
+        ({"audit": "clear\x1b[2J"}, "holds control characters"),
+        ({"justification": "long " * 500}, "longer than 2,000 characters"),
+    ],
+)
+def test_a_statement_that_no_card_can_hold_is_refused(made, phrase):
+    with pytest.raises(InputError, match=re.escape(phrase)):
+        card().stating(made)
+
+
+#: Fields of the registry's template, by the blocks of an entry, as of November 2026.
+REGISTRY = {
+    "basic": "name data_curators description intended_use data_product_type data_product_region data_product_sector "
+    "publication_date",
+    "dp_variant": "variant_name data_domain unprotected_quantities",
+    "privacy_loss": "privacy_unit privacy_unit_details number_of_privacy_units privacy_parameters "
+    "privacy_parameters_details",
+    "deployment_model": "model_name model_name_details trust_assumptions actors release_type release_type_details "
+    "data_source_type access_type",
+    "implementation": "preprocessing_and_hyperparameter_tuning mechanisms composition post_processing justification "
+    "utility additional_information",
+    "administrative": "evidence_sources status registry_authors tier",
+}
+
+
+@every_card
+def test_the_draft_for_a_registry_has_the_fields_of_its_template(some_card):
+    entry = yaml.safe_load(registry.to_yaml(some_card))
+    assert {block: list(fields) for block, fields in entry["deployment"].items()} == {
+        block: names.split() for block, names in REGISTRY.items()
+    }
+    assert entry["deployment"]["privacy_loss"]["privacy_parameters"] == {"epsilon": 0.1, "delta": 1e-8}
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)

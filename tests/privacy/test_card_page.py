@@ -1,7 +1,9 @@
 """The card as a page: well-formed, without markup of others, and legible on any screen."""
 
+import itertools
 import re
 
+import numpy as np
 import pytest
 
 from l2p.privacy.card import html, plots
@@ -89,8 +91,33 @@ def test_every_query_of_a_run_has_a_colour_of_its_own_and_its_name_within_the_fi
     assert all(f"--{colour}: #" in style and f".key.{colour} " in style for colour, *_ in keys)
 
 
+#: What readers see of linear RGB who lack nothing, or one of the three cones (Machado, Oliveira & Fernandes 2009).
+CONES = {
+    "all": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+
+
+def lab(colour, cones):
+    channels = np.array([int(colour[place : place + 2], 16) for place in (0, 2, 4)]) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    xyz = TO_XYZ @ np.clip(cones @ linear, 0, 1) / [0.9505, 1.0, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("cones", CONES)
+def test_every_reader_can_tell_the_colours_of_queries_apart_in_light_and_dark(cones):
+    for theme in re.findall(r":root {(.*?)}", html.render(card()), re.DOTALL):
+        in_lab = [lab(colour, np.array(CONES[cones])) for colour in re.findall(r"--c\d: #(\w{6})", theme)]
+        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(in_lab, 2)) > 20
+
+
 def test_the_table_of_queries_shrinks_to_a_phone():
     style = html.render(card()).partition("</style>")[0]
-    assert not re.search(r"\.queries \{[^}]*min-width", style)
+    assert not re.search(r"\.cells \{[^}]*min-width", style)
     assert "overflow-x" not in style
-    assert re.search(r"@media \(min-width: \d+rem\) \{ \.queries :is\(th, td\) \{ overflow-wrap: normal", style)
+    assert re.search(r"@media \(min-width: \d+rem\) \{ \.cells :is\(th, td\) \{ overflow-wrap: normal", style)

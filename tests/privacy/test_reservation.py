@@ -123,7 +123,9 @@ def test_a_settled_run_counts_its_queries_and_never_more_than_it_reserved(tmp_pa
             "spent_before": pytest.approx(spent, rel=1e-12),
             "counted": Filter(unit, LEDGER, sampler).spent(trace),
             "limit": limit_of(unit, LEDGER).amount,
+            "earlier": composition["earlier"],
         }
+        assert [run["run"] for run in composition["earlier"]] == [f"run {earlier}" for earlier in range(index)]
         assert composition["unit"].startswith(f"{unit}: ")
         assert composition["counted"] <= reservation.cost.amount
         assert ledger.entries()[-1].counted.amount == composition["counted"]

@@ -212,6 +212,11 @@ EDITS = {
         set_("composition", to=IN_LEDGER | {"unit": "points"}),
         "a ledger that counts 'points', which none does",
     ),
+    "earlier runs that cost nothing": (
+        "ledger",
+        both(set_("composition", "earlier", to=[]), set_("composition", "spent_before", to=0.05)),
+        "lists earlier runs of its ledger that do not add up to what was spent before it",
+    ),
     "a reservation of no ledger": (
         "ledger",
         set_("composition", "reservation", to="mine"),
@@ -357,6 +362,7 @@ FIELDS = {
     "protector": "sources",
     "learned": "learned",
     "table": "on which rows",
+    "statements": "what a caller stated",
     "warnings": "no warnings",
     "versions": "by this version",
     "created": "took place, and when",

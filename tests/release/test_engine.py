@@ -70,6 +70,7 @@ def test_a_saved_result_holds_its_weights_and_says_who_predicts(tmp_path):
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "card.html",
         "card.json",
+        "card.registry.yaml",
         "card.txt",
         "model.safetensors",
         "trace.csv",

@@ -36,6 +36,7 @@ def test_a_run_is_reserved_in_its_ledger_and_settled(tmp_path):
         "spent_before": 0.0,
         "counted": spent,
         "limit": ledger.limit.amount,
+        "earlier": [],
     }
     assert read_card(card, tmp_path) == card
     # Another run of this size does not fit and is refused before it reads a row; a smaller one fits.
@@ -43,6 +44,16 @@ def test_a_run_is_reserved_in_its_ledger_and_settled(tmp_path):
         l2p.private_train(Unread(), "noisygd", Budget(3.0, 1e-6), ledger=ledger)
     second = l2p.private_train(table(), "noisygd", Budget(1.0, 1e-6), ledger=ledger).card
     assert second.composition["spent_before"] == spent
+    assert second.composition["earlier"] == [
+        {
+            "reservation": entry.id,
+            "run": entry.what,
+            "state": "settled",
+            "counted": spent,
+            "delta": 0.0,
+            "reserved_on": entry.created[:10],
+        }
+    ]
     assert [entry.state for entry in ledger.entries()] == ["settled", "settled"]
 
 

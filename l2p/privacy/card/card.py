@@ -4,7 +4,7 @@ import dataclasses
 import importlib.resources
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from l2p.base.json_fields import strict, violation
 from l2p.base.plain_text import printable
 from l2p.privacy.accountants import covering, of_fixed_noise
 from l2p.privacy.budget import Budget
-from l2p.privacy.card import text
+from l2p.privacy.card import statements, text
 from l2p.privacy.card.events import decode_events
 from l2p.privacy.card.unit import is_row
 from l2p.privacy.cost import convert, sampling
@@ -42,6 +42,8 @@ class Card:
       mu: of the Gaussian DP that was certified, which holds at every delta at once; None unless the accountant is gdp.
       unit: {name, max_rows, how}: what one neighbour differs in, a row or all rows with one value in a column `name`;
         how many of them count at most, and which. In version 1 it is a text.
+      statements: {justification, contact, audit}, as far as whoever released made them, in their own words
+        (`l2p.privacy.card.statements`); None where they made none.
       table: {name, target} of what was learned from: a file's name or a table's in its database, and the column to
         predict, each None where it is not known; None where neither is.
       num_rows, num_features: N and the number of columns, public by declaration.
@@ -60,8 +62,8 @@ class Card:
       randomness: where the noise came from.
       seed_policy: one of `SEED_POLICY`.
       float_mode: the arithmetic in which noise was added.
-      composition: {data_set, unit, reservation, spent_before, counted, limit}, the run's entry in the ledger of its
-        data set, with three numbers in `unit`; None if no ledger was kept.
+      composition: {data_set, unit, reservation, spent_before, counted, limit, earlier}, the run's entry in the ledger
+        of its data set, with three numbers in `unit`, and the runs that count before it; None if no ledger was kept.
       public: {num_rows, sha256} of the public rows that the run was given (`l2p.tables.public_data.on_card`); None if
         there were none.
       engine: what is declared of a training that l2p only added noise to, as `EngineRun.to_json` gives it; else None.
@@ -103,6 +105,7 @@ class Card:
     public: dict[str, Any] | None = None
     engine: dict[str, Any] | None = None
     table: dict[str, Any] | None = None
+    statements: dict[str, str] | None = None
     not_private: list[str]
     protector: dict[str, Any]
     learned: str
@@ -135,6 +138,10 @@ class Card:
     def answered(self) -> list[Answered]:
         """Every granted query, in order: what accountants price."""
         return decode_events(self.events)
+
+    def stating(self, texts: Mapping[str, str | None] | None) -> "Card":
+        """The card with statements of whoever releases, {"justification": ..., "contact": ..., "audit": ...}."""
+        return dataclasses.replace(self, statements=statements.checked(texts))
 
     def to_json(self) -> str:
         """The card as JSON; `from_json` reads it back without loss."""

@@ -8,15 +8,17 @@ from l2p.privacy.card import plots
 from l2p.privacy.card import text as wording
 from l2p.privacy.card.card import Card
 from l2p.privacy.card.plots import Granted
+from l2p.privacy.card.statements import on_card
 from l2p.privacy.events import MECHANISMS
 
+#: The colours of queries differ by 20 and more in CIE Lab, also for readers who are colour blind.
 _STYLE = """
 :root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0; --wash: #f4f6f8;
-  --stop: #b3201b; --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; --c4: #a3195b;
-  --c5: #00696f; --c6: #6b5300; --c7: #4d4d4d; }
+  --stop: #b3201b; --cap: #b3201b; --c0: #1166bb; --c1: #bb4400; --c2: #552222; --c3: #8822ff; --c4: #332255;
+  --c5: #aa5577; --c6: #886644; --c7: #0022aa; }
 @media (prefers-color-scheme: dark) { :root { --page: #14171b; --text: #e6e9ec; --soft: #9ba6b2; --line: #363d45;
-  --wash: #1d2126; --stop: #a51d18; --cap: #ff8f85; --c0: #6db3f8; --c1: #f0a35c; --c2: #5fc992; --c3: #c49af0;
-  --c4: #f48fb8; --c5: #4fd0d6; --c6: #d6bd4a; --c7: #b5b5b5; } }
+  --wash: #1d2126; --stop: #a51d18; --cap: #ff8f85; --c0: #66bbff; --c1: #dd6611; --c2: #ffddaa; --c3: #bb7788;
+  --c4: #bbff22; --c5: #aa66ff; --c6: #dd55bb; --c7: #88aa66; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text); font: 16px/1.55 system-ui, sans-serif;
   overflow-wrap: anywhere; }
@@ -28,22 +30,30 @@ h2 { margin: 2.2rem 0 .6rem; font-size: 1.15rem; }
 p { margin: .5rem 0; }
 .banner { margin: 1rem 0; padding: .9rem 1.1rem; border-radius: .5rem; background: var(--stop); color: #fff;
   font-weight: 600; }
-table { width: 100%; border-collapse: collapse; font-size: .94rem; }
+table { width: 100%; margin: .3rem 0 1.2rem; border-collapse: collapse; font-size: .94rem; }
 caption { padding: 0 0 .4rem; color: var(--soft); text-align: left; font-size: .88rem; }
 th, td { padding: .4rem .7rem .4rem 0; border-top: 1px solid var(--line); text-align: left; vertical-align: top; }
 .facts th { width: 8.5rem; color: var(--soft); font-weight: 500; }
-@media (min-width: 34rem) { .queries :is(th, td) { overflow-wrap: normal; } }
-@media (max-width: 34rem) { .queries { font-size: .78rem; } .queries :is(th, td) { padding-right: .35rem; } }
+@media (min-width: 34rem) { .cells :is(th, td) { overflow-wrap: normal; } }
+@media (max-width: 34rem) { .facts th { width: 8.2rem; }
+  .cells:not(.stacked) { font-size: .84rem; } .cells:not(.stacked) :is(td, [scope=col]) { padding-right: .35rem;
+    overflow-wrap: normal; }
+  .stacked tr:first-of-type, .stacked td:empty { display: none; } .stacked :is(tr, th, td) { display: block; }
+  .stacked tr { padding: .4rem 0; border-top: 1px solid var(--line); }
+  .stacked :is(th, td) { padding: .1rem 0; border: 0; } .stacked td { padding-left: 8.2rem; text-indent: -8.2rem; }
+  .stacked td::before { content: attr(data-title); display: inline-block; width: 8.2rem; color: var(--soft);
+    text-indent: 0; vertical-align: top; } }
 li { margin: .25rem 0; }
 ul { margin: .5rem 0; padding-left: 1.2rem; }
 figure { margin: 1.2rem 0; padding: .8rem; border-radius: .5rem; background: var(--wash); break-inside: avoid; }
 figcaption { color: var(--soft); font-size: .85rem; }
 svg { display: block; width: 100%; height: auto; fill: none; font: 12px system-ui, sans-serif; }
+@media (max-width: 34rem) { svg { font-size: 17px; } }
 svg text { fill: var(--soft); }
 .end { text-anchor: end; } .middle { text-anchor: middle; }
-.axis { stroke: var(--soft); } .grid { stroke: var(--line); } .budget { stroke: var(--cap); stroke-width: 2; }
+.axis { stroke: var(--soft); } .across { stroke: var(--line); } .budget { stroke: var(--cap); stroke-width: 2; }
 .line { stroke-width: 1.5; } .dot { stroke-width: 5; stroke-linecap: round; }
-.paid { fill: var(--line); } .bar { fill: var(--c0); stroke: var(--c0); }
+.band { fill: var(--c0); fill-opacity: .22; } .paid { fill: var(--line); } .bar { fill: var(--c0); stroke: var(--c0); }
 .c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
 .c4 { stroke: var(--c4); } .c5 { stroke: var(--c5); } .c6 { stroke: var(--c6); } .c7 { stroke: var(--c7); }
 .line.c1, .line.c5 { stroke-dasharray: 6 3; } .line.c2, .line.c6 { stroke-dasharray: 2 3; }
@@ -52,8 +62,8 @@ svg text.key { stroke: none; font-weight: 600; }
 .key.c0 { fill: var(--c0); } .key.c1 { fill: var(--c1); } .key.c2 { fill: var(--c2); } .key.c3 { fill: var(--c3); }
 .key.c4 { fill: var(--c4); } .key.c5 { fill: var(--c5); } .key.c6 { fill: var(--c6); } .key.c7 { fill: var(--c7); }
 @media print { :root { --page: #fff; --text: #000; --soft: #444; --line: #bbb; --wash: #fff; --stop: #b3201b;
-  --cap: #b3201b; --c0: #0b63b6; --c1: #b4530a; --c2: #18794e; --c3: #7a3db8; --c4: #a3195b; --c5: #00696f;
-  --c6: #6b5300; --c7: #4d4d4d; color-scheme: light; }
+  --cap: #b3201b; --c0: #1166bb; --c1: #bb4400; --c2: #552222; --c3: #8822ff; --c4: #332255; --c5: #aa5577;
+  --c6: #886644; --c7: #0022aa; color-scheme: light; }
   main { max-width: none; padding: 0; } .banner, .bar { print-color-adjust: exact; }
   section, tr, figure { break-inside: avoid; } }
 """
@@ -67,41 +77,51 @@ def render(card: Card, trace: Sequence[Granted] | None = None, limit: float | No
       trace: granted queries in order, such as `Result.trace`; adds a figure of the noise.
       limit: the accountant's cap on the trace's `spent`; with `trace`, adds a figure of the spending.
     """
+    banner = "" if card.private_release else wording.BANNER
+    return page("Privacy card", wording.subject(card), wording.headline(card), sections(card, trace, limit), banner)
+
+
+def sections(card: Card, trace: Sequence[Granted] | None = None, limit: float | None = None) -> dict[str, str]:
+    """What `render` says below the headline, by the titles of its sections; those without content are empty."""
     granted = trace or ()
     figures = plots.noise(granted) + ("" if limit is None else plots.spending(granted, limit))
-    sections = [
-        _section("What it means", "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card))),
-        _section(wording.VOUCHED, _list(wording.vouched(card))),
-        _section("What was not private", _list(card.not_private)),
-        _section("Warnings", _list(card.warnings)),
-        _section("What it rests on", _table("How the guarantee was reached", wording.grounds(card))),
-        _section("Queries answered", _queries(card.mechanisms)),
-        _section("Noise and spending", figures),
-        _section("Provenance", _table("What the run was made with", wording.provenance(card))),
-    ]
-    subject = escape(wording.subject(card))
-    subject_line = f'<p class="subject">{subject}</p>\n' if subject else ""
-    banner = "" if card.private_release else f'<p class="banner" role="note">{escape(wording.BANNER)}</p>\n'
-    title = subject or escape(card.protector["name"])
+    return {
+        "What it means": "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card)),
+        wording.VOUCHED: bullets(wording.vouched(card)),
+        "Warnings": bullets(card.warnings),
+        "Stated by whoever released it": facts("In their own words, checked by nobody", on_card(card.statements)),
+        "What was not private": bullets(card.not_private),
+        "What it rests on": facts("How the guarantee was reached", wording.grounds(card)),
+        wording.EARLIER: bullets(wording.earlier_runs(card)),
+        "Queries answered": _queries(card.mechanisms),
+        "Noise and spending": figures,
+        "Provenance": facts("What the run was made with", wording.provenance(card)),
+    }
+
+
+def page(kind: str, subject: str, headline: str, content: Mapping[str, str], banner: str = "") -> str:
+    """A page of sections by their titles, below what kind of page it is, its subject, a banner, and a headline."""
+    above = f'<p class="banner" role="note">{escape(banner)}</p>\n' if banner else ""
+    below = "".join(
+        f"<section>\n<h2>{escape(title)}</h2>\n{text}\n</section>\n" for title, text in content.items() if text
+    )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Privacy card: {title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f'<main>\n<header>\n<p class="kind">Privacy card</p>\n{subject_line}{banner}'
-        f"<h1>{escape(wording.headline(card))}</h1>\n</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+        f"<title>{escape(kind)}: {escape(subject)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f'<main>\n<header>\n<p class="kind">{escape(kind)}</p>\n<p class="subject">{escape(subject)}</p>\n{above}'
+        f"<h1>{escape(headline)}</h1>\n</header>\n{below}</main>\n</body>\n</html>\n"
     )
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>\n" if content else ""
-
-
-def _list(sentences: Iterable[str]) -> str:
+def bullets(sentences: Iterable[str]) -> str:
+    """A list of sentences; empty if there are none."""
     items = "".join(f"<li>{escape(sentence)}</li>\n" for sentence in sentences)
     return f"<ul>\n{items}</ul>" if items else ""
 
 
-def _table(caption: str, cells: Mapping[str, str]) -> str:
+def facts(caption: str, cells: Mapping[str, str]) -> str:
+    """A table of facts by their labels."""
     rows = "".join(
         f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>\n' for label, text in cells.items()
     )
@@ -112,20 +132,31 @@ def _queries(mechanisms: Sequence[Mapping[str, Any]]) -> str:
     if not mechanisms:
         return "<p>None.</p>"
     titles = ("Query", "Times", "Noise", "Noise multiplier", "Clip norm")
-    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    rows = "".join(
-        f'<tr><th scope="row">{escape(kind["query"])}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(kind))
-        + "</tr>\n"
-        for kind in mechanisms
-    )
     used = dict.fromkeys(kind["mechanism"] for kind in mechanisms)
-    legend = _list(f"Noise multiplier of {mechanism}: {MECHANISMS[mechanism]}." for mechanism in used)
-    return (
-        '<table class="queries">\n'
-        f"<caption>Every kind of query that read the rows; card.json lists each one</caption>\n<tr>{head}</tr>\n{rows}"
-        f"</table>\n{legend}"
+    legend = bullets(f"Noise multiplier of {mechanism}: {MECHANISMS[mechanism]}." for mechanism in used)
+    caption = "Every kind of query that read the rows; card.json lists each one"
+    return grid(caption, titles, ([kind["query"], *_cells(kind)] for kind in mechanisms)) + legend
+
+
+def grid(caption: str, titles: Sequence[str], rows: Iterable[Sequence[str]], stacked: bool = True) -> str:
+    """A table of rows of cells, of which the first names its row, below the titles of columns.
+
+    Args:
+      stacked: whether a phone shows the cells of a row below each other, for cells that are too wide to stand side by
+        side there.
+    """
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
+    lines = "".join(
+        f'<tr><th scope="row">{escape(first)}</th>'
+        + "".join(
+            f'<td data-title="{escape(title)}">{escape(cell)}</td>'
+            for title, cell in zip(titles[1:], cells, strict=True)
+        )
+        + "</tr>\n"
+        for first, *cells in rows
     )
+    kind = "cells stacked" if stacked else "cells"
+    return f'<table class="{kind}">\n<caption>{escape(caption)}</caption>\n<tr>{head}</tr>\n{lines}</table>\n'
 
 
 def _cells(kind: Mapping[str, Any]) -> tuple[str, ...]:

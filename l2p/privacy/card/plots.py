@@ -1,12 +1,13 @@
-"""Two small figures of a run as inline SVG, without scripts or styles of their own: noise and spending by step."""
+"""Small figures of a run as inline SVG, without scripts or styles of their own: noise, clip norms, spending by step."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Protocol
 
-_WIDTH, _HEIGHT = 640, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 628, 30, 216
+#: Of a figure, and of what is drawn in it.
+WIDTH, HEIGHT = 640, 260
+LEFT, RIGHT, TOP, BOTTOM = 72, 628, 30, 216
 #: Points or bars in a figure; a longer run is thinned, so that a card stays small.
 _MAX_POINTS = 300
 #: Queries with a colour of their own; a run asks of fewer kinds.
@@ -33,6 +34,11 @@ class Granted(Protocol):
         ...
 
     @property
+    def clip_norm(self) -> float:
+        """Bound on what one row contributes."""
+        ...
+
+    @property
     def spent(self) -> float:
         """Amount that the run had spent once this was answered."""
         ...
@@ -40,50 +46,60 @@ class Granted(Protocol):
 
 def noise(trace: Sequence[Granted]) -> str:
     """A figure of each query's noise multiplier by step, on a logarithmic axis; empty if there is none to draw."""
+    return _levels("noise", "Noise multiplier", [(row.query, row.step, row.noise_multiplier) for row in trace])
+
+
+def clipping(trace: Sequence[Granted]) -> str:
+    """The same of the bound on what one row contributes."""
+    return _levels("clipping", "Clip norm", [(row.query, row.step, row.clip_norm) for row in trace])
+
+
+def _levels(name: str, title: str, answers: Iterable[tuple[str, int, float]]) -> str:
+    """A figure of a number of each query by step, from (query, step, number)."""
     series: dict[str, list[Point]] = {}
-    for row in trace:
-        if 0 < row.noise_multiplier < math.inf:
-            series.setdefault(row.query, []).append((row.step, row.noise_multiplier))
+    for query, step, number in answers:
+        if 0 < number < math.inf:
+            series.setdefault(query, []).append((step, number))
     if not series:
         return ""
     everything = [point for points in series.values() for point in points]
     low, high = min(value for _, value in everything), max(value for _, value in everything)
     bottom, top = math.log(low) - 0.05, math.log(high) + 0.05
-    x, across = _steps(everything)
+    x, marks = _steps(everything)
 
-    def y(multiplier: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * (math.log(multiplier) - bottom) / (top - bottom)
+    def y(number: float) -> float:
+        return BOTTOM - (BOTTOM - TOP) * (math.log(number) - bottom) / (top - bottom)
 
-    parts = [_across(y(tick), f"{tick:.4g}") for tick in _log_ticks(low, high)]
+    parts = [across(y(tick), f"{tick:.4g}") for tick in log_ticks(low, high)]
     keys = _keys(list(series))
-    for index, (name, points) in enumerate(series.items()):
+    for index, (query, points) in enumerate(series.items()):
         places = [f"{x(step):.1f},{y(value):.1f}" for step, value in _thin(points)]
         colour = index % _COLOURS
         dots = "".join(f"M{place}h0" for place in places) if len(places) <= 60 else ""
         parts.append(f'<path class="line c{colour}" d="M{"L".join(places)}"/><path class="dot c{colour}" d="{dots}"/>')
         left, height = keys[index]
-        parts.append(f'<text class="key c{colour}" x="{left}" y="{height}">{escape(name)}</text>')
+        parts.append(f'<text class="key c{colour}" x="{left}" y="{height}">{escape(query)}</text>')
     heights = {
-        name: [f"{end([value for _, value in points]):.4g}" for end in (min, max)] for name, points in series.items()
+        query: [f"{end([value for _, value in points]):.4g}" for end in (min, max)] for query, points in series.items()
     }
-    ranges = "; ".join(f"{name}: {' to '.join(dict.fromkeys(ends))}" for name, ends in heights.items())
-    return _figure("noise", "Noise multiplier by step (log scale)", f"{ranges}.", across + parts, 18 - keys[0][1])
+    ranges = "; ".join(f"{query}: {' to '.join(dict.fromkeys(ends))}" for query, ends in heights.items())
+    return figure(name, f"{title} by step (log scale)", f"{ranges}.", marks + parts, 18 - keys[0][1], "")
 
 
 def _keys(names: Sequence[str]) -> list[tuple[int, int]]:
     """Left end and height of each name above the figure, in as many lines as it takes; the last line is at 18.
 
     >>> _keys(["mean", "a query of forty characters, or about so", "another one that is as long as the other"])
-    [(58, 4), (114, 4), (58, 18)]
+    [(72, 0), (140, 0), (72, 18)]
     """
-    places, left, line = [], _LEFT, 0
+    places, left, line = [], LEFT, 0
     for name in names:
-        width = 8 * len(name)
-        if left > _LEFT and left + width > _RIGHT:
-            left, line = _LEFT, line + 1
+        width = 11 * len(name)  # on a phone, where letters are larger beside the figure
+        if left > LEFT and left + width > RIGHT:
+            left, line = LEFT, line + 1
         places.append((left, line))
         left += width + 24
-    return [(start, 18 - 14 * (line - row)) for start, row in places]
+    return [(start, 18 - 18 * (line - row)) for start, row in places]
 
 
 def spending(trace: Sequence[Granted], limit: float) -> str:
@@ -97,11 +113,11 @@ def spending(trace: Sequence[Granted], limit: float) -> str:
     if not after:
         return ""
     steps = list(after.items())
-    x, across = _steps(steps)
+    x, marks = _steps(steps)
     top = 1.08 * max(1.0, *after.values())
 
     def y(share: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * share / top
+        return BOTTOM - (BOTTOM - TOP) * share / top
 
     paid, bars = [], []
     size = math.ceil(len(steps) / _MAX_POINTS)
@@ -113,24 +129,28 @@ def spending(trace: Sequence[Granted], limit: float) -> str:
         bars.append(_bar(left, right, y(before), y(share)))
         before = share
     largest = max(share - earlier for share, earlier in zip(after.values(), [0.0, *after.values()], strict=False))
-    parts = [_across(y(share), f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75)]
+    parts = [across(y(share), f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75)]
     parts += [f'<path class="paid" d="{"".join(paid)}"/><path class="bar" d="{"".join(bars)}"/>']
-    parts += [f'<path class="budget" d="M{_LEFT},{y(1):.1f}H{_RIGHT}"/>']
-    parts += [f'<text class="end" x="{_LEFT - 8}" y="{y(1) + 4:.1f}">budget</text>']
+    parts += [f'<path class="budget" d="M{LEFT},{y(1):.1f}H{RIGHT}"/>']
+    parts += [f'<text class="end" x="{LEFT - 8}" y="{y(1) + 4:.1f}">budget</text>']
     description = (
         f"{before:.4%} of the budget was spent after step {steps[-1][0]}; no step took more than {largest:.4%}."
     )
-    return _figure("spending", "Share of the budget spent, stacked by step", description, across + parts)
+    return figure("spending", "Share of the budget spent, stacked by step", description, marks + parts)
 
 
-def _figure(name: str, title: str, description: str, parts: list[str], above: int = 0) -> str:
-    """The figure, with room for what its parts have `above` their usual place."""
-    axis = f'<path class="axis" d="M{_LEFT},{_TOP}V{_BOTTOM}H{_RIGHT}"/>'
+def figure(
+    name: str, title: str, description: str, parts: list[str], above: int = 0, caption: str | None = None
+) -> str:
+    """The figure, with room for what its parts have `above` their usual place; below it stand title and `caption`, by
+    default the description that a screen reader has."""
+    axis = f'<path class="axis" d="M{LEFT},{TOP}V{BOTTOM}H{RIGHT}"/>'
     return (
-        f'<figure><svg viewBox="0 {-above} {_WIDTH} {_HEIGHT + above}" role="img" '
+        f'<figure><svg viewBox="0 {-above} {WIDTH} {HEIGHT + above}" role="img" '
         f'aria-labelledby="{name}-title {name}-text">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-text">{escape(description)}</desc>'
-        f"{''.join(parts)}{axis}</svg><figcaption><strong>{escape(title)}.</strong> {escape(description)}"
+        f"{''.join(parts)}{axis}</svg><figcaption><strong>{escape(title)}.</strong> "
+        f"{escape(description if caption is None else caption)}"
         "</figcaption></figure>"
     )
 
@@ -140,19 +160,20 @@ def _steps(points: Sequence[Point]) -> tuple[Callable[[float], float], list[str]
     first, last = min(step for step, _ in points), max(step for step, _ in points)
 
     def x(step: float) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * (step - first + 0.5) / (last - first + 1)
+        return LEFT + (RIGHT - LEFT) * (step - first + 0.5) / (last - first + 1)
 
     stride = next(n * 10**k for k in range(20) for n in (1, 2, 5) if n * 10**k >= (last - first) / 7)
     shown = range(math.ceil(first / stride) * stride, int(last) + 1, stride)
-    marks = [f'<text class="middle" x="{x(step):.1f}" y="{_BOTTOM + 18}">{step}</text>' for step in shown]
-    label = f'<text class="middle" x="{(_LEFT + _RIGHT) / 2:.0f}" y="{_BOTTOM + 38}">step</text>'
+    marks = [f'<text class="middle" x="{x(step):.1f}" y="{BOTTOM + 18}">{step}</text>' for step in shown]
+    label = f'<text class="middle" x="{(LEFT + RIGHT) / 2:.0f}" y="{BOTTOM + 38}">step</text>'
     return x, [*marks, label]
 
 
-def _across(height: float, label: str) -> str:
+def across(height: float, label: str) -> str:
+    """A line across a figure, with what it stands for."""
     return (
-        f'<path class="grid" d="M{_LEFT},{height:.1f}H{_RIGHT}"/>'
-        f'<text class="end" x="{_LEFT - 8}" y="{height + 4:.1f}">{label}</text>'
+        f'<path class="across" d="M{LEFT},{height:.1f}H{RIGHT}"/>'
+        f'<text class="end" x="{LEFT - 8}" y="{height + 4:.1f}">{label}</text>'
     )
 
 
@@ -170,10 +191,10 @@ def _thin(points: list[Point]) -> list[Point]:
     return [point for pair in lowest_and_highest for point in sorted(pair)]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Round values for a logarithmic axis, or the two ends if fewer than two round values lie between them.
 
-    >>> _log_ticks(3.0, 120.0)
+    >>> log_ticks(3.0, 120.0)
     [5.0, 10.0, 20.0, 50.0, 100.0]
     """
     decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)

@@ -4,7 +4,8 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from l2p.privacy.card.unit import in_words, is_row
+from l2p.privacy.card.statements import on_card
+from l2p.privacy.card.unit import described, in_words, is_row
 from l2p.privacy.cost import sampling
 from l2p.privacy.events import Adjacency
 from l2p.privacy.rounded import rounded
@@ -37,6 +38,8 @@ _UNITS = {
 }
 #: Title of the sentences that no check of l2p covers.
 VOUCHED = "Vouched for by whoever trained the weights, and checked by nobody here"
+#: Title of the list of earlier runs.
+EARLIER = "Other releases on these rows, in its ledger before it"
 _WIDTH = 100
 
 
@@ -46,11 +49,11 @@ def _at_least(value: float) -> str:
 
 
 def subject(card: "Card") -> str:
-    """The model, its target and its table, as far as the card names them; may be empty."""
+    """The model, and its target and table as far as the card names them."""
     table = card.table or {"name": None, "target": None}
     target = "" if table["target"] is None else f" of {table['target']!r}"
     source = "" if table["name"] is None else f" from the table {table['name']!r}"
-    return f"A model{target}{source}." if target or source else ""
+    return f"A model ({card.model}){target}{source}."
 
 
 def headline(card: "Card") -> str:
@@ -100,7 +103,9 @@ def grounds(card: "Card") -> dict[str, str]:
     return {
         "Certified": f"{certified}, by {card.accountant}{order}{mu}",
         "Theorem": card.theorem,
-        "Composition": _composition(card.composition),
+        "Protects": described(card.unit),
+        "Trust": trust(card),
+        "Composition": composition(card),
         "Noise": "depended on earlier answers" if card.adaptive_noise else "fixed in advance",
         "Sampler": str(sampling.from_json(card.sampler)),
         "Model": f"{card.model}, {_columns(card)}",
@@ -110,6 +115,30 @@ def grounds(card: "Card") -> dict[str, str]:
         "Seed": card.seed_policy,
         "Arithmetic": card.float_mode,
     }
+
+
+def trust(card: "Card") -> str:
+    """The trust model: who sees rows, and whom the guarantee is against."""
+    holder = "whoever runs l2p" if card.engine is None else "whoever trained the weights"
+    return (
+        f"central: {holder} holds the rows and is trusted with them, and so are the machines that they lie on. The "
+        "guarantee is against everybody else, who sees what the run released and may know anything besides"
+    )
+
+
+def earlier_runs(card: "Card") -> list[str]:
+    """The other releases on these rows that the run's ledger counts before it, one sentence each."""
+    runs = (card.composition or {}).get("earlier") or []
+    return [
+        f"{run['reserved_on']}: {run['run']}; counts for {run['counted']:.6g}"
+        + (f" at delta {run['delta']:g}" if run["delta"] else "")
+        + (
+            f", reservation {run['reservation']}."
+            if run["state"] == "settled"
+            else ", which it holds and may yet spend."
+        )
+        for run in runs
+    ]
 
 
 def provenance(card: "Card") -> dict[str, str]:
@@ -147,13 +176,14 @@ def span(ends: list[float]) -> str:
 def render(card: "Card") -> str:
     """The text form."""
     sections = [] if card.private_release else [_paragraph("", BANNER)]
-    sections += [_paragraph("", subject(card))] if subject(card) else []
+    sections.append(_paragraph("", subject(card)))
     sections.append(_paragraph("", " ".join([headline(card), *meaning(card)])))
-    labelled = (grounds(card) | provenance(card)).items()
-    sections.append("\n".join(_paragraph(f"{label:<12}", text) for label, text in labelled))
-    sections.append("\n".join(["Queries answered", *map(_mechanism, card.mechanisms)]))
+    labelled = (grounds(card) | provenance(card) | on_card(card.statements)).items()
+    sections.append("\n".join(_paragraph(f"{label:<14}", text) for label, text in labelled))
+    sections.append("\n".join(["Queries answered", *(f"- {mechanism(kind)}" for kind in card.mechanisms)]))
     for title, sentences in (
         (VOUCHED, vouched(card)),
+        (EARLIER, earlier_runs(card)),
         ("What was not private", card.not_private),
         ("Warnings", card.warnings),
     ):
@@ -162,7 +192,9 @@ def render(card: "Card") -> str:
     return "\n\n".join(["PRIVACY CARD", *sections]) + "\n"
 
 
-def _composition(entry: dict[str, Any] | None) -> str:
+def composition(card: "Card") -> str:
+    """What other runs on these rows add."""
+    entry = card.composition
     if entry is None:
         return "this run alone: whatever other runs on these rows spend adds to it"
     spent, counted, limit = (f"{entry[name]:g}" for name in ("spent_before", "counted", "limit"))
@@ -186,10 +218,11 @@ def _protector(protector: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _mechanism(kind: dict[str, Any]) -> str:
+def mechanism(kind: dict[str, Any]) -> str:
+    """One kind of query that was answered: how often, and with what noise."""
     multiplier, clip_norm = span(kind["noise_multiplier"]), span(kind["clip_norm"])
     return (
-        f"- {kind['query']}: {kind['count']} times, {kind['mechanism']} noise, noise multiplier {multiplier}, clip "
+        f"{kind['query']}: {kind['count']} times, {kind['mechanism']} noise, noise multiplier {multiplier}, clip "
         f"norm {clip_norm}"
     )
 

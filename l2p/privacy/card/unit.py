@@ -25,6 +25,17 @@ def is_row(unit: dict[str, Any]) -> bool:
     return unit == ROW
 
 
+def described(unit: dict[str, Any]) -> str:
+    """The protected unit, in words that stand by themselves.
+
+    >>> described(ROW), described(unit_on_card("patient", 3))
+    ('a single row, whoever it is of', "all rows with one value of 'patient', of which at most 3 count")
+    """
+    if is_row(unit):
+        return "a single row, whoever it is of"
+    return f"all rows with one value of {unit['name']!r}, of which at most {unit['max_rows']} count"
+
+
 def in_words(unit: dict[str, Any], num_rows: int) -> str:
     """The protected unit in a table of N lines, in words that follow "for".
 

@@ -19,7 +19,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.cost.selection import Repetitions
 from l2p.privacy.events import PURE, Answered
-from l2p.privacy.ledger.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger, NotEnough, new_id
+from l2p.privacy.ledger.ledger import AMOUNTS, WHOLE_RUNS, Cost, Entry, Ledger, NotEnough, new_id, total
 from l2p.privacy.rounded import rounded
 
 # Margin for rounding in the conversion between two units.
@@ -99,14 +99,14 @@ class Reservation:
       id: of the entry.
       filter: what stops the run.
       cost: what was reserved.
-      spent_before: what runs had spent or reserved before.
+      earlier: the runs that counted before.
     """
 
     ledger: Ledger
     id: str
     filter: Filter
     cost: Cost
-    spent_before: Cost
+    earlier: tuple[Entry, ...]
 
     @classmethod
     def make(
@@ -126,7 +126,7 @@ class Reservation:
           InputError: the ledger has another adjacency or counts other units, cannot price this run, or has too little
             left.
         """
-        before, cost = ledger.spent(), cost_of(ledger, filter, mechanisms)
+        before, cost = counting(ledger), cost_of(ledger, filter, mechanisms)
         try:
             return cls(ledger, ledger.reserve(cost, description, id, unit), filter, cost, before)
         except NotEnough as error:
@@ -152,13 +152,18 @@ class Reservation:
             counted = Cost(min(spent, self.cost.amount))
         elif not adaptive:
             counted = Cost(min(epsilon, self.cost.amount), self.cost.delta)
-        return count(self.ledger, self.id, counted, self.cost, self.spent_before)
+        return count(self.ledger, self.id, counted, self.cost, self.earlier)
+
+
+def counting(ledger: Ledger) -> tuple[Entry, ...]:
+    """The runs that count in a ledger now: all but those whose reservation was released."""
+    return tuple(entry for entry in ledger.entries() if entry.state != "released")
 
 
 def count(
-    ledger: Ledger, id: str, counted: Cost, reserved: Cost, spent_before: Cost
+    ledger: Ledger, id: str, counted: Cost, reserved: Cost, earlier: Sequence[Entry]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Settle a reservation; returns the card's `composition` and warnings."""
+    """Settle a reservation; returns the card's `composition`, where `earlier` runs count before it, and warnings."""
     warnings = []
     try:
         ledger.settle(id, counted)
@@ -169,9 +174,20 @@ def count(
         "data_set": ledger.name,
         "unit": f"{ledger.unit}: {AMOUNTS[ledger.unit]}",
         "reservation": id,
-        "spent_before": spent_before.amount,
+        "spent_before": total(entry.counted for entry in earlier).amount,
         "counted": counted.amount,
         "limit": ledger.limit.amount,
+        "earlier": [
+            {
+                "reservation": entry.id,
+                "run": entry.what,
+                "state": entry.state,
+                "counted": entry.counted.amount,
+                "delta": entry.counted.delta,
+                "reserved_on": entry.created[:10],
+            }
+            for entry in earlier
+        ],
     }
     return composition, warnings
 

@@ -5,7 +5,7 @@ that row alone: not on the order of columns, the kind of file, or the rows besid
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from l2p.base.errors import InputError, withheld
 from l2p.models import MODELS, Model
 from l2p.models.softmax import Softmax
+from l2p.release.prediction.decision import Above, Costs, Decision, place_and_share
 from l2p.tables.reading import Block, Format, RawSource, open_table
 from l2p.tables.schema import Encoding, Schema, Value
 
@@ -47,18 +48,27 @@ class Predictor:
       model: the trained model.
       params: f32[p], for encoded rows.
       schema: declaration of its tables, which need neither the target nor ignored columns.
+      decision: names a class by its scores; None for the model's own way, which takes the likelier one.
     """
 
     model: Model
     params: jax.Array
     schema: Schema
+    decision: Decision | None = None
 
     @property
     def classes(self) -> tuple[Value, ...]:
         """The classes as they were declared, in order; none where the target is a number."""
         return tuple(self.schema.target.classes or ())
 
-    def predict(self, data: Any, format: Format | None = None) -> np.ndarray:
+    def predict(
+        self,
+        data: Any,
+        format: Format | None = None,
+        *,
+        costs: Mapping[Any, float] | None = None,
+        rate: Mapping[Any, float] | None = None,
+    ) -> np.ndarray:
         """The prediction for each row of a table, [n]: `Predicted.values`.
 
         Args:
@@ -66,13 +76,63 @@ class Predictor:
             name; or an array [n, c] of the schema's columns in their order, with or without the target and columns that
             are ignored.
           format: how its text is written; default as the schema has it.
+          costs, rate: as for `deciding`.
 
         Raises:
-          InputError: the table cannot be read, or lacks a column that the model learned from.
+          InputError: the table cannot be read, or lacks a column that the model learned from; costs or a rate that do
+            not fit the model.
         """
+        source = self.opened(data, format)
+        decided = self.deciding(source, costs=costs, rate=rate)
         return _joined(
-            [predicted.values for predicted in self.blocks(data, format)], Encoding(self.schema).decode(np.zeros(0))
+            [predicted.values for predicted in decided.blocks(source)], Encoding(self.schema).decode(np.zeros(0))
         )
+
+    def deciding(
+        self, data: Any, *, costs: Mapping[Any, float] | None = None, rate: Mapping[Any, float] | None = None
+    ) -> "Predictor":
+        """This model, naming classes by what is declared of mistakes; no private row is read.
+
+        Args:
+          data: the rows to predict for, which a rate is a share of.
+          costs: what it costs to name another class for a row of each class, {class: cost}; the class is named that is
+            expected to cost least. For two classes these are the costs of false alarms and of misses.
+          rate: {class: share}, for one of two classes: it is named for at most this share of the rows that can be read,
+            those that score highest.
+
+        Raises:
+          InputError: the model predicts numbers, or gives no probabilities to weigh costs by, or both are declared, or
+            costs or rate make no sense.
+
+        >>> from l2p.models import MODELS
+        >>> from l2p.tables.schema import Number, Target
+        >>> ward = Schema({"age": Number(0, 100)}, Target("back", classes=("no", "yes")))
+        >>> model = Predictor(MODELS["logistic"], jax.numpy.array([2.0, -4.0]), ward)
+        >>> ages = {"age": [10, 40, 90]}
+        >>> model.predict(ages).tolist(), model.predict(ages, costs={"no": 1, "yes": 12}).tolist()
+        (['no', 'no', 'no'], ['yes', 'yes', 'yes'])
+        >>> model.predict(ages, rate={"yes": 0.4}).tolist()
+        ['no', 'no', 'yes']
+        """
+        if costs is None and rate is None:
+            return self
+        if costs is not None and rate is not None:
+            raise InputError("costs and a rate each decide on the class, so only one can be declared; leave one out.")
+        if not self.classes:
+            raise InputError(
+                f"the model predicts a number, {self.schema.target.column!r}, so there is no class to decide on; leave "
+                "out costs and rate."
+            )
+        if costs is not None:
+            self.check_probabilities()
+            return dataclasses.replace(self, decision=Costs.of(costs, self.classes, self.schema.target.weights))
+        place, share = place_and_share(rate or {}, self.classes)
+        source, scores = self.opened(data), []
+        for block in source.blocks(self.schema.features):
+            _, of_rows, valid = self._scored(block)
+            scores.append(of_rows[valid, place])
+        above = Above.share(place, share, _joined(scores, np.zeros(0)))
+        return dataclasses.replace(self, decision=above)
 
     def predict_proba(self, data: Any, format: Format | None = None) -> np.ndarray:
         """The probability of each class in each row of a table, [n, K]: `Predicted.probabilities`.
@@ -91,12 +151,7 @@ class Predictor:
                 f"the model predicts a number, {self.schema.target.column!r}, which has no classes to give "
                 "probabilities of; ask for predictions."
             )
-        if not self.model.gives_probabilities:
-            able = [name for name, model in MODELS.items() if model.gives_probabilities]
-            raise InputError(
-                f"model {self.model} tells classes apart without probabilities; ask for predictions, or train "
-                f"{', '.join(able)} or {Softmax.name}."
-            )
+        refuse_without_probabilities(self.model)
 
     def blocks(self, data: Any, format: Format | None = None) -> Iterator[Predicted]:
         """The predictions for a table block by block, in the order of its rows; see `predict`."""
@@ -118,22 +173,40 @@ class Predictor:
     @withheld("predicting")
     def of_block(self, block: Block) -> Predicted:
         """The predictions for a block of raw rows, which has all columns that the model learned from."""
-        encoding = Encoding(self.schema)
-        x, valid = encoding.features(block)
-        parts = [self._of_chunk(x[start : start + CHUNK]) for start in range(0, len(x), CHUNK)]
-        outputs, scores = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-        values = encoding.decode(outputs)
+        outputs, scores, valid = self._scored(block)
+        if self.decision is not None:
+            outputs = self.decision.classes(scores)
+        values = Encoding(self.schema).decode(outputs)
         if not valid.all():
             values = values.astype(object if self.classes else np.float64)
             values[~valid] = None if self.classes else np.nan
         if scores is None or not self.model.gives_probabilities:
             return Predicted(values, None)
-        return Predicted(values, np.where(valid[:, None], scores.astype(np.float64), np.nan))
+        return Predicted(values, np.where(valid[:, None], scores, np.nan))
+
+    @withheld("predicting")
+    def _scored(self, block: Block) -> tuple[np.ndarray, Any, np.ndarray]:
+        """Outputs f32[n] of the model for a block of raw rows, scores f64[n, K] of their classes, if it has any, and
+        whether a row could be read, bool[n]."""
+        x, valid = Encoding(self.schema).features(block)
+        parts = [self._of_chunk(x[start : start + CHUNK]) for start in range(0, len(x), CHUNK)]
+        outputs, scores = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        return outputs, None if scores is None else scores.astype(np.float64), valid
 
     def _of_chunk(self, x: np.ndarray) -> Any:
         count = len(x)
         x = np.pad(x, ((0, CHUNK - count), (0, 0)))
         return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], _run(self.params, x, self.model, bool(self.classes)))
+
+
+def refuse_without_probabilities(model: Model) -> None:
+    """Refuse a model that tells classes apart without probabilities."""
+    if not model.gives_probabilities:
+        able = [name for name, candidate in MODELS.items() if candidate.gives_probabilities]
+        raise InputError(
+            f"model {model} tells classes apart without probabilities; ask for predictions, or train "
+            f"{', '.join(able)} or {Softmax.name}."
+        )
 
 
 def _joined(parts: list, empty: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from l2p.privacy.card.card import Card
 from l2p.privacy.card.of_run import SHARE, now
 from l2p.privacy.cost.selection import NegativeBinomial, Repetitions, base_rho, total_epsilon
 from l2p.privacy.ledger.ledger import Ledger
-from l2p.privacy.ledger.reservation import cost_of_best, count, held, open_ledger
+from l2p.privacy.ledger.reservation import cost_of_best, count, counting, held, open_ledger
 from l2p.protectors.stepwise.schedulers import SLACK
 from l2p.queries import CorrectCount
 from l2p.release.admission import admit
@@ -161,10 +161,10 @@ def private_tuning(
         ledger = open_ledger(ledger, releases=key is None)
         ledger.budget.check_rows(num_rows)
         with held(ledger) as id:
-            spent_before, cost = ledger.spent(), cost_of_best(ledger, budget, repetitions, rho)
+            earlier, cost = counting(ledger), cost_of_best(ledger, budget, repetitions, rho)
             ledger.reserve(cost, f"the best of {repetitions.mean:g} runs on average, {budget}", id)
             score, candidate, result = _best(data, runs, scoring, repetitions, key, common)
-            composition, unsettled = count(ledger, id, cost, cost, spent_before)
+            composition, unsettled = count(ledger, id, cost, cost, earlier)
     if result is None:
         params = model.init(num_features)
         return Tuned(params, None, None, budget, rho, key is None, statement, None)

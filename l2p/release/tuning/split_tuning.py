@@ -26,7 +26,7 @@ from l2p.privacy.card.card import Card
 from l2p.privacy.card.of_run import SHARE
 from l2p.privacy.events import Adjacency
 from l2p.privacy.ledger.ledger import AMOUNTS, WHOLE_RUNS, Cost, Ledger
-from l2p.privacy.ledger.reservation import count, held, open_ledger
+from l2p.privacy.ledger.reservation import count, counting, held, open_ledger
 from l2p.queries.fewest_errors import FewestErrors
 from l2p.release.admission import admit
 from l2p.release.api import private_train
@@ -158,10 +158,10 @@ def split_tuning(
         ledger.budget.check_rows(num_lines)
         cost = cost_of_parts(ledger, budget)
         with held(ledger) as id:
-            spent_before = ledger.spent()
+            earlier = counting(ledger)
             ledger.reserve(cost, f"the best of {len(candidates)} candidates on parts, {budget}", id)
             index, result = run()
-            composition, unsettled = count(ledger, id, cost, cost, spent_before)
+            composition, unsettled = count(ledger, id, cost, cost, earlier)
     card = _card(result.card, budget, num_lines, len(candidates))
     card = dataclasses.replace(card, composition=composition, warnings=[*card.warnings, *unsettled])
     result = dataclasses.replace(result, card=card)

@@ -352,7 +352,61 @@ def test_predictions_of_numbers_and_of_numbered_classes_are_written_in_their_uni
             assert lines == [["" if np.isnan(value) else f"{value:g}"] for value in expected]
 
 
+def test_costs_and_a_rate_decide_on_the_class_without_training_anew(run, trained, tmp_path):
+    columns = table(1) | {"dose": np.where(np.arange(COUNT) == 3, np.nan, table(1)["dose"])}
+    likely = trained.predict_proba(columns)[:, 1]
+    by_costs = trained.predict(columns, costs={"stays": 9, "goes home": 1.0})
+    readable = ~np.isnan(likely)
+    np.testing.assert_array_equal(by_costs[readable] == "stays", likely[readable] > 0.1)
+    assert by_costs[3] is None
+    assert (trained.predict(columns, costs={"stays": 2, "goes home": 2}) == trained.predict(columns)).all()
+    for share, count in ((0.25, 99), (0, 0), (1, 399)):  # of 399 rows that can be read
+        by_rate = trained.predict(columns, rate={"stays": share})
+        assert sum(by_rate == "stays") == count
+        assert not count or likely[by_rate == "stays"].min() > np.max(likely[by_rate == "goes home"], initial=0)
+    write_csv(tmp_path / "new.csv", {name: ["" if v != v else v for v in cells] for name, cells in columns.items()})
+    for options, expected in (
+        (("--costs", "stays=9", "goes home=1"), by_costs),
+        (("--rate", "stays=1"), by_rate),
+    ):
+        assert predict(run, [tmp_path / "new.csv"], tmp_path / "found.csv", *options) == 0
+        assert [line[0] or None for line in lines_of(tmp_path / "found.csv")[1:]] == expected.tolist()
+
+
+def test_costs_are_those_of_mistakes_whatever_weights_a_model_was_trained_with(trained):
+    weighted = dataclasses.replace(
+        trained, schema=dataclasses.replace(WARD, target=dataclasses.replace(WARD.target, weights=(1, 9)))
+    )
+    costs = {"goes home": 1, "stays": 9}
+    np.testing.assert_array_equal(weighted.predict(table(1), costs=costs), trained.predict(table(1)))
+
+
+def test_rows_that_tie_at_the_border_of_a_rate_are_all_left_out_and_a_model_without_probabilities_ranks(trained):
+    tied = {"age": [10.0, 90.0, 90.0, 90.0], "dose": [0.5] * 4, "ward": ["a"] * 4}
+    for name in ("logistic", "svm"):
+        result = with_params(trained, name, Target("back", classes=WORDS))
+        scores = np.array([result.predict(tied, rate={"stays": share}) == "stays" for share in (0.25, 0.5, 0.75, 1)])
+        assert scores.sum(axis=1).tolist() in ([0, 0, 3, 4], [1, 1, 1, 4])
+
+
 BAD = {
+    "costs of svm": ({"model": "svm", "more": ("--costs", "stays=2", "goes home=1")}, "without probabilities"),
+    "costs of numbers": ({"bounded": "square", "more": ("--costs", "a=1")}, "there is no class to decide on"),
+    "costs of one class": ({"more": ("--costs", "stays=2")}, "not for 'goes home'"),
+    "costs of no class": ({"more": ("--costs", "staying=2", "goes home=1")}, "names 'staying', which is no class"),
+    "costs below 0": ({"more": ("--costs", "stays=-2", "goes home=1")}, "none below 0 and one above it"),
+    "costs of nothing": ({"more": ("--costs", "stays=0", "goes home=0")}, "none below 0 and one above it"),
+    "costs that are no number": ({"more": ("--costs", "stays=nan", "goes home=1")}, "must be finite numbers"),
+    "costs in words": ({"more": ("--costs", "stays=dear", "goes home=1")}, "is not CLASS=NUMBER"),
+    "costs twice": ({"more": ("--costs", "stays=1", "stays=2")}, "names 'stays' twice"),
+    "a rate above 1": ({"more": ("--rate", "stays=1.5")}, "write a number from 0 to 1"),
+    "a rate that is no number": ({"more": ("--rate", "stays=nan")}, "write a number from 0 to 1"),
+    "rates of both": ({"more": ("--rate", "stays=.5", "goes home=.5")}, "a rate is about one class"),
+    "a rate of three classes": ({"bounded": "softmax", "more": ("--rate", "3=.5")}, "but the model has 3"),
+    "costs and a rate": (
+        {"more": ("--rate", "stays=.5", "--costs", "stays=1", "goes home=2")},
+        "only one can be declared",
+    ),
     "no folder": ({"run": "nowhere"}, "not a model that l2p saved"),
     "no table": ({"data": "nowhere.csv"}, "there is no file"),
     "another kind": ({"data": "table.xlsx"}, "of no kind that can be read"),

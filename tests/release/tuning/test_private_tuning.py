@@ -206,6 +206,7 @@ def test_all_runs_are_reserved_before_the_first_and_count_in_full_after_the_last
             "spent_before": 0.0,
             "counted": cost.amount,
             "limit": ledger.limit.amount,
+            "earlier": [],
         },
     )
     # Few or many runs cost the same: the theorem is about all runs that might have been drawn.
