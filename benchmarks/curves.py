@@ -7,7 +7,7 @@ adult.test.gz with a header line. Of Adult the rows of adult.data are private, e
 and the others are for scores, as in `side_by_side.py`; of any other table the schema is made from the table itself, and
 a fifth is for scores, by seed. `universal` runs by the fold that never saw the table. Knots lie at quantiles of the
 public rows, as `l2p schema --from --curve` puts them, or evenly between the bounds (`--at bounds`); or only numbers
-whose values crowd have curves, as by default (`--at crowded`).
+whose values crowd have curves (`--at crowded`).
 
 Prints by table, budget and knots the number of encoded features, mu N for each of them, the mean test loss and the
 mean area under the ROC curve (two classes), or R2 (numbers), and the paired change of losses from straight lines with
@@ -99,17 +99,13 @@ def declared(table: Raw, count: int | None, at: str) -> Schema:
     if at == "quantiles":
         return schema
     bent = {name for name, column in schema.columns.items() if getattr(column, "curve", None)}
-    if at == "crowded":
-        spread = {name for name in bent if not crowds(_values(table, schema, name), schema.columns[name].bounds)}
-        columns = {
-            name: dataclasses.replace(column, curve=None) if name in spread else column
-            for name, column in schema.columns.items()
-        }
-    else:
-        columns = {
-            name: dataclasses.replace(column, curve=count) if name in bent else column
-            for name, column in schema.columns.items()
-        }
+    crowded = {name for name in bent if crowds(_values(table, schema, name), schema.columns[name].bounds)}
+    columns = {
+        name: dataclasses.replace(column, curve=count if at == "bounds" else column.curve if name in crowded else None)
+        if name in bent
+        else column
+        for name, column in schema.columns.items()
+    }
     return dataclasses.replace(schema, columns=columns)
 
 

@@ -43,10 +43,10 @@ class MakeSchema(TableOptions):
     classes, and all other numbers are a number."""
     curve: int | None = None
     """With --from: how many knots the curves of numbers with more than 20 values have at most, 3 to 64; 0 for lines.
-    They lie at the sample's quantiles. Default: 8 where a number's values crowd and the target has classes, else what
-    --epsilon carries."""
+    They lie at the sample's quantiles. Default: 4 where the target has classes and values crowd between their bounds,
+    or where the budget carries them (--epsilon)."""
     epsilon: float | None = None
-    """With --from: the budget of the run, with --delta and --rows; all such numbers are curves if it carries them."""
+    """With --from: the budget of the run, with --delta and --rows; numbers are curves if it carries them."""
     delta: float | None = None
     """Of that budget."""
     rows: int | None = None

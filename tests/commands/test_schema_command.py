@@ -86,29 +86,35 @@ def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
 
 
 def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_path):
-    rows = [f"{i * 7 % 41}.5;{i % 30 / 10 + 100 * (i % 60 == 0)};{'yes' if i % 3 else 'no'}" for i in range(300)]
-    (tmp_path / "public.csv").write_text("\n".join(["age;dose;back", *rows]))
+    def public(crowd):
+        doses = (i % 30 / 10 + (100 if crowd else 1) * (i % 60 == 0) for i in range(300))
+        rows = [f"{i * 7 % 41}.5;{dose};{'yes' if i % 3 else 'no'}" for i, dose in enumerate(doses)]
+        (tmp_path / f"{crowd}.csv").write_text("\n".join(["age;dose;back", *rows]))
+        return ["--from", str(tmp_path / f"{crowd}.csv")]
+
     (tmp_path / "private.csv").write_text("age;dose;back\n")
-    sample = ["--from", str(tmp_path / "public.csv")]
-    # mu is .2367 at epsilon 1; with curves there are 4 features of age and 8 of dose, most of which are near 0.
-    means = [["--epsilon", "1", "--delta", "1e-6", "--rows", str(number)] for number in (1000, 3000)]
-    for options, of_age, of_dose, phrase in (
-        ([], None, 8, "a curve of 8 knots"),
-        (["--curve", "0"], None, None, "age number bounds"),
-        (means[0], None, 8, "Only numbers whose values crowd are curves: with curves for all mu N is 19.7 "),
-        (means[1], 4, 8, "All numbers with more than a few values are curves: mu N is 59.2 "),
+    # mu is .2367 at epsilon 1, and there are 8 features with curves.
+    means = [["--epsilon", "1", "--delta", "1e-6", "--rows", str(number)] for number in (1000, 2000)]
+    crowded, even, number = public(crowd=True), public(crowd=False), ["--target", "dose"]
+    for options, are_curves, phrase in (
+        (crowded, True, "Numbers are curves, since the values of 1 of 2 crowd between their bounds."),
+        ([*crowded, "--curve", "0"], False, "age number bounds"),
+        (even, False, "Numbers are straight lines; with --epsilon, --delta and --rows"),
+        ([*even, *means[0]], False, "Numbers are straight lines: with curves mu N is 29.6 "),
+        ([*even, *means[1]], True, "Numbers are curves: mu N is 59.2 "),
+        ([*crowded, *number], False, "Numbers are straight lines; "),
     ):
         (tmp_path / "schema.json").unlink(missing_ok=True)
-        code, text = make_schema(tmp_path, *sample, *options)
+        code, text = make_schema(tmp_path, *options)
         assert (code, phrase in " ".join(text.split())) == (0, True), text
         columns = Schema.read(tmp_path / "schema.json").columns
-        for name, count in (("age", of_age), ("dose", of_dose)):
-            assert (None if columns[name].curve is None else len(columns[name].curve)) == count, name
+        curves = [columns[name].curve for name in ("age", "dose") if name in columns]
+        assert [curve is not None and len(curve) for curve in curves] == [are_curves and 4] * len(curves)
     for options, phrase in (
         (["--epsilon", "1"], "write all three, or none of them"),
         (means[0], "there is no public sample (--from)"),
-        ([*means[0], *sample, "--curve", "6"], "--curve has chosen already"),
-        ([*sample, "--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),
+        ([*means[0], *even, "--curve", "6"], "--curve has chosen already"),
+        ([*even, "--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),
     ):
         code, text = make_schema(tmp_path, *options, out="none.json")
         assert (code, phrase in " ".join(text.split())) == (2, True), text

@@ -1,16 +1,25 @@
-"""Curves that a budget carries: those of numbers whose values do not crowd, decided by public facts alone."""
+"""Curves or straight lines, by default: decided by public facts alone, a sample and the budget."""
 
 import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from l2p.privacy.budget import Budget
 from l2p.privacy.cost.convert import gdp_mu
-from l2p.tables.schema.columns import Column
+from l2p.tables.schema.columns import Number
 from l2p.tables.schema.encoding import Encoding
 from l2p.tables.schema.schema import Schema
 
-#: Knots of each curve, and the least mu N for each encoded feature (benchmarks/pages/curves.md).
-KNOTS, LEAST_SIGNAL = 4, 40.0
+#: Knots of each curve; and from which share of numbers whose values crowd, or from which mu N for each encoded feature,
+#: all numbers have curves (benchmarks/pages/curves.md).
+KNOTS, LEAST_SHARE, LEAST_SIGNAL = 4, 0.25, 40.0
+
+
+class Bent(NamedTuple):
+    """A number with a curve, and whether its public values crowd between its bounds (`curves.crowds`)."""
+
+    column: Number
+    crowds: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +51,21 @@ class Means:
         return mu * self.num_rows / len(Encoding(schema).names)
 
 
-def in_budget(means: Means, schema: Schema, bent: Mapping[str, Column]) -> tuple[Schema, str]:
-    """A schema whose numbers are the `bent` ones, by name, if the budget carries them, else as it is; and why."""
-    curved = dataclasses.replace(schema, columns={**schema.columns, **bent})
-    amount = f"mu N is {means.signal(curved):.3g} for each encoded feature; from {LEAST_SIGNAL:g} on, it pays"
-    if means.signal(curved) < LEAST_SIGNAL:
-        return schema, f"Only numbers whose values crowd are curves: with curves for all {amount}."
-    return curved, f"All numbers with more than a few values are curves: {amount}."
+def bent_or_straight(schema: Schema, bent: Mapping[str, Bent], means: Means | None) -> tuple[Schema, str]:
+    """A schema whose numbers are the `bent` ones, by name, where that pays, else as it is; and why.
+
+    Curves pay where values crowd and the target has classes: a line through crowded values is flat beside a category's
+    0 and 1. Least squares lose by them at small budgets.
+    """
+    curved = dataclasses.replace(
+        schema, columns={**schema.columns, **{name: each.column for name, each in bent.items()}}
+    )
+    count, crowded = len(bent), sum(each.crowds for each in bent.values())
+    if schema.target.classes is not None and crowded >= LEAST_SHARE * count:
+        return curved, f"Numbers are curves, since the values of {crowded} of {count} crowd between their bounds."
+    if means is None:
+        return schema, "Numbers are straight lines; with --epsilon, --delta and --rows they are curves where that pays."
+    amount = f"mu N is {means.signal(curved):.3g} for each encoded feature; curves pay from {LEAST_SIGNAL:g} on"
+    if means.signal(curved) >= LEAST_SIGNAL:
+        return curved, f"Numbers are curves: {amount}."
+    return schema, f"Numbers are straight lines: with curves {amount}."

@@ -18,8 +18,6 @@ from l2p.tables.bounds import Interval, is_finite
 LEAST, MOST = 3, 64
 #: Values crowd if their standard deviation is below this share of their bounds (benchmarks/pages/curves.md).
 CROWDED = 0.14
-#: Knots of their curves by default, where the target has classes.
-OF_CROWDED = 8
 #: How many knots, or the knots themselves, in order, from the lower bound to the upper one.
 Curve = int | Sequence[float]
 

@@ -9,10 +9,10 @@ import numpy as np
 from l2p.base.errors import InputError
 from l2p.tables.header import listed
 from l2p.tables.reading import Format, RawSource
-from l2p.tables.schema.carried import KNOTS, Means, in_budget
+from l2p.tables.schema.carried import KNOTS, Bent, Means, bent_or_straight
 from l2p.tables.schema.cells import codes, numbers, whole_number
 from l2p.tables.schema.columns import Category, Column, Ignore, Missing, Number, Value
-from l2p.tables.schema.curves import LEAST, OF_CROWDED, checked_count, crowds, knots_among
+from l2p.tables.schema.curves import LEAST, checked_count, crowds, knots_among
 from l2p.tables.schema.file import FORMAT, format_fields
 from l2p.tables.schema.sample import MAX_CLASSES, MAX_VALUES, described, refuse_commas, why_ignored
 from l2p.tables.schema.schema import MISSING_WORDS, Schema
@@ -39,7 +39,7 @@ class Sampled(NamedTuple):
     Attributes:
       schema: the schema.
       why: for every column and the target, by name: its type, and what was taken from the sample or why nothing was.
-      curves: why numbers are curves or straight lines; None where that was not left to the budget.
+      curves: why numbers are curves or straight lines; None where there was nothing to decide.
     """
 
     schema: Schema
@@ -124,8 +124,7 @@ def sampled(
         for classes, and other numbers for a number.
       format: as the sample was opened with; kept with the schema, whose columns are those that it does not ignore.
       curve: how many knots the curves of numbers with more than `MAX_CLASSES` values have (`knots_among`); 0 for
-        straight lines; None for curves where values crowd and the target has classes, and of the other numbers where
-        `means` carry them (`l2p.tables.schema.carried`).
+        straight lines; None decides by how values lie and by `means` (`l2p.tables.schema.carried`).
       means: the budget and the number of rows of the run.
 
     Raises:
@@ -150,16 +149,14 @@ def sampled(
             present = cells[~_is_missing(cells)]
             refuse_commas(name, present, numbers(present), source.title)
     declaration = _target(target, whole[target], source.types.get(target, ""), target_type)
-    crowded = 0 if declaration.classes is None else OF_CROWDED
     columns: dict[str, Column] = {}
     why: dict[str, tuple[str, str]] = {}
-    bent: dict[str, Column] = {}
+    bent: dict[str, Bent] = {}
     for name in features:
         kind, cells = source.types.get(name, ""), whole.get(name)
-        columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format), curve, crowded)
-        column = columns[name]
-        if cells is not None and isinstance(column, Number):
-            bent[name] = _column(cells, kind, KNOTS, crowded) if column.curve is None else column
+        columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format), curve or 0)
+        if curve is None and cells is not None and isinstance(columns[name], Number):
+            bent |= _bent(name, cells, kind)
     if all(isinstance(column, Ignore) for column in columns.values()):
         raise InputError(
             f"no column of {source.title} is left to learn from: {_in_words(why)}. Declare them by hand: leave out "
@@ -167,10 +164,19 @@ def sampled(
         )
     why[target] = "target", _of_target(declaration, target_type)
     schema = Schema(columns, declaration, encoding=format.encoding, decimal=format.decimal)
-    if means is None or curve is not None:
+    if not bent:
         return Sampled(schema, why)
-    schema, reason = in_budget(means, schema, bent)
+    schema, reason = bent_or_straight(schema, bent, means)
     return Sampled(schema, why | {name: described(schema.columns[name]) for name in bent}, reason)
+
+
+def _bent(name: str, cells: np.ndarray, kind: str) -> dict[str, Bent]:
+    """A number with a curve, by name, and whether its values crowd; nothing for one with too few values."""
+    column = _column(cells, kind, KNOTS)
+    if not isinstance(column, Number) or column.curve is None:
+        return {}
+    values = numbers(cells, MISSING_WORDS)
+    return {name: Bent(column, crowds(values[np.isfinite(values)], column.bounds))}
 
 
 def _is_readable(source: RawSource, name: str) -> bool:
@@ -190,9 +196,7 @@ def _why_unread(source: RawSource, name: str, format: Format) -> str:
     return "neither numbers nor texts nor booleans: dates, say" if name in source.names else "not in the sample"
 
 
-def _read(
-    name: str, cells: np.ndarray | None, kind: str, unread: str, curve: int | None, crowded: int
-) -> tuple[Column, tuple[str, str]]:
+def _read(name: str, cells: np.ndarray | None, kind: str, unread: str, curve: int) -> tuple[Column, tuple[str, str]]:
     """Declaration of a column, and its type with the reason; `unread` is the reason where there are no cells."""
     if cells is None:
         return Ignore(), ("ignored", unread)
@@ -200,7 +204,7 @@ def _read(
     present = cells[~missing]
     if (reason := why_ignored(name, present, numbers(present), kind, bool(missing.any()))) is not None:
         return Ignore(), ("ignored", reason)
-    column = _column(cells, kind, curve, crowded)
+    column = _column(cells, kind, curve)
     return column, described(column)
 
 
@@ -217,8 +221,7 @@ def _in_words(why: Mapping[str, tuple[str, str]]) -> str:
     return "; ".join(f"{name!r}: {reason}" for name, (_, reason) in why.items())
 
 
-def _column(cells: np.ndarray, kind: str, curve: int | None, crowded: int) -> Column:
-    """Declaration of a column; without a `curve`, numbers whose values crowd have `crowded` knots."""
+def _column(cells: np.ndarray, kind: str, curve: int) -> Column:
     values = numbers(cells, MISSING_WORDS)
     missing = _is_missing(cells)
     if kind != "category" and not np.isinf(values).any() and not missing.all():
@@ -228,8 +231,6 @@ def _column(cells: np.ndarray, kind: str, curve: int | None, crowded: int) -> Co
             low, high = present.min(), present.max()
         low, high = _widened(float(low), float(high))
         stand_in = Missing(float(np.median(present)), indicator=bool(missing.any()))
-        if curve is None:
-            curve = crowded if crowds(present, (low, high)) else 0
         if curve == 0 or len(np.unique(present)) <= MAX_CLASSES:
             return Number(low, high, stand_in)
         knots = knots_among(present, (low, high), checked_count(curve))
