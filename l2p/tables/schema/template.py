@@ -176,7 +176,8 @@ def _bent(name: str, cells: np.ndarray, kind: str) -> dict[str, Bent]:
     if not isinstance(column, Number) or column.curve is None:
         return {}
     values = numbers(cells, MISSING_WORDS)
-    return {name: Bent(column, crowds(values[np.isfinite(values)], column.bounds))}
+    low, *_, high = column.knots
+    return {name: Bent(column, crowds(values[np.isfinite(values)], (low, high)))}
 
 
 def _is_readable(source: RawSource, name: str) -> bool:
