@@ -1,7 +1,7 @@
 """Settings of the documentation site: `sphinx-build -W --keep-going -c docs . runs/site`, in the repository's root.
 
-The root is Sphinx's source folder, so that relative links between docs, benchmarks and notebooks are the same on the site
-and in the repository, and no page is copied.
+The root is Sphinx's source folder, so that relative links between docs, benchmarks and notebooks are the same on the
+site and in the repository, and no page is copied.
 """
 
 import contextlib
