@@ -122,6 +122,11 @@ def test_links_lead_to_files_and_headings_that_exist(page):
         assert not anchor or anchor in anchors_of(target), f"{path}#{anchor}"
 
 
+def test_docs_stay_short_enough_to_be_read():
+    """By hand, 30,000 words of docs in all; figures of studies belong into benchmarks/pages, which a command prints."""
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in ROOT.glob("docs/*.md")) <= 30_000
+
+
 SCHEMA = "schema.json"
 HEADER = "age,dose,ward,name,readmitted"
 
@@ -217,7 +222,7 @@ def test_a_page_runs_as_it_is_written(page, tmp_path, monkeypatch, capsys, timed
 def test_ten_minutes_on_tables_of_ones_own_run_as_they_are_written_for_two_steps(tmp_path, monkeypatch, capsys, timed):
     """Of the blocks that fine-tune, as written, the first trains, and the others go on with what it did."""
     blocks = [block for block in reversed(ALL) if "tests take two steps" in (block.reason or "")]
-    assert [block.place.split(":")[0] for block in blocks] == ["docs/meta_training.md"] * 2 + ["README.md"]
+    assert [block.place.split(":")[0] for block in blocks] == ["docs/own_tables.md"] * 2 + ["README.md"]
     blocks = [blocks[1], blocks[0], blocks[2]]  # the first makes the schemas
     short = {"steps": 2, "rows": 64, "num_steps": 3, "eval_every": 1, "eval_tasks": 16, "gain_rounds": 1}
     config_for = own.config_for

@@ -19,7 +19,7 @@ _DEVICES = ("cpu", "gpu")
 
 
 def check_arithmetic() -> None:
-    """Refuse a process whose arithmetic is not what the proof of exact sums assumes (docs/accounting.md).
+    """Refuse a process whose arithmetic is not what the proof of exact sums assumes (docs/arithmetic.md).
 
     Raises:
       InputError: XLA_FLAGS, or a file that it names, asks for fast mathematics, or the device emulates float64.

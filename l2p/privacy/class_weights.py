@@ -1,7 +1,7 @@
 """Public weights of classes: how much a row of each counts in what is learned.
 
 A row's part in a sum is limited first and then multiplied by its class's weight over the largest weight. That share is
-at most 1, so the part stays within the bound, and no sensitivity changes. docs/accounting.md has the proof.
+at most 1, so the part stays within the bound, and no sensitivity changes. docs/proofs.md has the proof.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 One Gaussian query counts the cells of every such column in bins that do not depend on the data. It goes through the
 oracle like any other, with a share of the budget that the run then does without, under the run's filter and in its
-trace; bounds are read off the noisy counts alone. docs/accounting.md has the proof.
+trace; bounds are read off the noisy counts alone. docs/proofs.md has the proof.
 """
 
 import dataclasses

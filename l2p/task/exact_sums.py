@@ -9,7 +9,7 @@ a compiler chooses how to add by the shape of the table. Here every operation is
 - functions of public values only.
 
 Features have `feature_bits` bits (21 up to 512 features), coefficients 20, and the 2,048 rows of a block take 11 more.
-Sums of blocks are kept in two parts of 32 bits and more, so that no table is too long. docs/accounting.md has the
+Sums of blocks are kept in two parts of 32 bits and more, so that no table is too long. docs/arithmetic.md has the
 proof.
 
 Call everything here under `jax.enable_x64(True)`; `Block.of` alone switches it on by itself.

@@ -342,7 +342,7 @@ def test_a_settled_run_stays_whatever_links_are_made_up(ledger):
 
 
 def test_an_old_copy_put_back_cannot_be_noticed(ledger, tmp_path):
-    """A limit that docs/accounting.md states; whoever finds a way to notice changes both."""
+    """A limit that docs/threats.md states; whoever finds a way to notice changes both."""
     with shell(ledger.path) as connection:
         connection.execute("VACUUM INTO ?", (str(tmp_path / "copy.ledger"),))
     remaining = ledger.left()

@@ -260,7 +260,7 @@ def test_a_share_for_bounds_that_are_declared_is_refused():
 
 
 def test_the_default_is_a_twentieth_and_the_tail_a_hundredth():
-    assert (SHARE, TAIL) == (0.05, 0.01)  # as docs/accounting.md says
+    assert (SHARE, TAIL) == (0.05, 0.01)  # as docs/proofs.md says
 
 
 # ------------------------------------------------------------------------------------------ the whole way, once
