@@ -1,12 +1,13 @@
 """What `bolt_on` does unless told otherwise: its constants on public sets, and its scores on Adult and MNIST.
 
-    python benchmarks/bolt_on_default.py > benchmarks/pages/bolt_on_default.md
+    python benchmarks/bolt_on_default.py > benchmarks/pages/bolt_on_default.md   # --runs FOLDER: goes on where it stopped
 
 The constants of `l2p.protectors.by_hand.planned_bolt_on` are compared on sixteen public sets that are neither, by the
 test loss of gradient descent on shrunk rows with noise on its result: the same as passes in large batches. OpenML's
 tables are read from the folder `L2P_TABLES`, if set, and MNIST from `L2P_DATA_DIR`.
 """
 
+import argparse
 import itertools
 import math
 import platform
@@ -132,12 +133,12 @@ def constants() -> None:
         print(f"| {per:g} | {faint:g} | " + " | ".join(f"{regret:.3f}, {above:+.2f}" for regret, above in cells) + " |")
 
 
-def measured(data: str, model: str) -> None:
+def measured(data: str, model: str, runs: Path) -> None:
     """A line for each method and noise, and one for the start and the larger class."""
     for noise, methods, accountant in (("Gaussian", METHODS, None), ("gamma, pure", PURE, "basic")):
         for method in methods:
             print(
-                f"| {data} | {noise} | `{method}` | {' | '.join(scores_of(data, model, method, accountant))} |",
+                f"| {data} | {noise} | `{method}` | {' | '.join(scores_of(data, model, method, accountant, runs))} |",
                 flush=True,
             )
     counts = np.bincount(load(data).y.astype(int))
@@ -145,17 +146,17 @@ def measured(data: str, model: str) -> None:
     print(f"| {data} | none | start, larger class | " + " | ".join([start] * len(EPSILONS)) + " |", flush=True)
 
 
-def scores_of(data: str, model: str, method: str, accountant: str | None) -> Iterator[str]:
+def scores_of(data: str, model: str, method: str, accountant: str | None, runs: Path) -> Iterator[str]:
     """Means over splits with their standard errors: test loss and accuracy at each epsilon."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = {"model": model, "methods": (method,), "epsilon": EPSILONS, "delta": DELTA, "seeds": SEEDS}
-        rows = compare(CompareConfig(data, Path(folder), accountant=accountant, **settings))
+    folder = runs / f"{data}-{method}-{accountant}"
+    settings = {"model": model, "methods": (method,), "epsilon": EPSILONS, "delta": DELTA, "seeds": SEEDS}
+    rows = compare(CompareConfig(data, folder, accountant=accountant, **settings))
     for epsilon, column in itertools.product(EPSILONS, ("test_loss", "test_accuracy")):
         mean = results.Estimate.of([row[column] for row in rows if row["epsilon"] == epsilon])
         yield f"{mean.mean:.3f} ± {mean.error:.3f}"
 
 
-def main() -> None:
+def main(runs: Path) -> None:
     print(INTRODUCTION)
     print(f"({platform.machine()}, jax {jax.__version__}, Python {platform.python_version()}).")
     print(CONSTANTS)
@@ -163,9 +164,12 @@ def main() -> None:
     print(MEASURED)
     print("| data | noise | method | " + " | ".join(f"loss, {e:g} | accuracy, {e:g}" for e in EPSILONS) + " |")
     print("|" + "---|" * (3 + 2 * len(EPSILONS)))
-    measured("adult", "logistic")
-    measured("mnist", "softmax")
+    measured("adult", "logistic", runs)
+    measured("mnist", "softmax", runs)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description="What `bolt_on` does unless told otherwise.")
+    parser.add_argument("--runs", type=Path, help="a folder for what was run, with which the same command goes on")
+    with tempfile.TemporaryDirectory() as temporary:
+        main(parser.parse_args().runs or Path(temporary))

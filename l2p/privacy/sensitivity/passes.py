@@ -16,6 +16,7 @@ import functools
 import math
 
 import numpy as np
+from scipy.linalg import blas
 from scipy.optimize import minimize_scalar
 
 from l2p.base.errors import InputError
@@ -24,8 +25,6 @@ RULES = ("constant", "decreasing", "square_root", "strongly_convex", "inverse_po
 ORDERS = ("fresh", "same", "with_replacement")
 #: The most steps, whose numbers are kept one by one, and the most rows that all passes together read.
 MAX_STEPS, MAX_READ = 2**24, 2**31
-#: Steps whose moves are computed from Python's numbers at a time.
-_AT_ONCE = 2**16
 # Rounding to the nearest, over as many steps.
 _UP = 1 + 1e-8
 
@@ -158,16 +157,11 @@ class Passes:
     @property
     def moves(self) -> np.ndarray:
         """f64[T], how far a difference of one unit in the sum of batch t moves what is returned."""
-        later, stretch, products, rho = 0.0, 0.0, np.empty(self.num_steps), self.stretches
-        # Python's numbers of all steps would fill the memory.
-        for start in reversed(range(0, self.num_steps, _AT_ONCE)):
-            part = slice(start, start + _AT_ONCE)
-            weights, stretches = self.weights[part].tolist(), rho[part].tolist()
-            for step in reversed(range(len(weights))):
-                later = weights[step] + stretch * later
-                stretch = stretches[step]
-                products[start + step] = later
-        return products * self.step_sizes / self.batch_size
+        # later[t] - rho[t + 1] later[t + 1] = weights[t]: two diagonals, solved from the last step to the first.
+        diagonals = np.ones((2, self.num_steps), order="F")
+        diagonals[0, 1:] = -self.stretches[1:]
+        later = blas.dtbsv(1, diagonals, self.weights, diag=1)
+        return later * self.step_sizes / self.batch_size
 
     def sensitivity(self, tail: float = 0.0) -> float:
         """The most that nulling one row moves the result, for gradients of length 1; rounded up.
