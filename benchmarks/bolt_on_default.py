@@ -1,6 +1,6 @@
 """What `bolt_on` does unless told otherwise: its constants on public sets, and its scores on Adult and MNIST.
 
-    python benchmarks/bolt_on_default.py > benchmarks/pages/bolt_on_default.md   # --runs FOLDER: goes on where it stopped
+    python benchmarks/bolt_on_default.py [--runs FOLDER] > benchmarks/pages/bolt_on_default.md
 
 The constants of `l2p.protectors.by_hand.planned_bolt_on` are compared on sixteen public sets that are neither, by the
 test loss of gradient descent on shrunk rows with noise on its result: the same as passes in large batches. OpenML's

@@ -24,7 +24,7 @@ from l2p.tables.schema import Schema, schema_of
 from l2p.tables.schema.target import Unit
 from l2p.task import checks
 from l2p.task.rows import Rows
-from l2p.task.sources import RemoteRows, RowSource
+from l2p.task.sources import RowSource
 from l2p.task.task import Task
 
 
@@ -73,10 +73,10 @@ def plan_run(
     named, kind = named.for_rows(num_rows), model.known_kind(kind)
     if task.public is not None:
         same_table.refuse_same(task.private, task.public)
-        if isinstance(task.private, RemoteRows):
+        if isinstance(task.private, PassRows):
             raise InputError(
-                "rows on other machines are not yet told apart from public ones, so a row might count as both; leave "
-                "out the public rows, or read the table here."
+                "where another machine takes the passes, no row is told apart from public ones, so one might count as "
+                "both; leave out the public rows, which no such method reads, or read the table here."
             )
         task = dataclasses.replace(task, public=checked_public(task.public, named, num_features, model, kind))
     if isinstance(task.private, PassRows):

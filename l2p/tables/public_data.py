@@ -7,16 +7,18 @@ ones alone, so tables that differ in one row still differ in one.
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
+from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.task import checks
+from l2p.task.exact_sums import ExactSum
 from l2p.task.rows import Rows
-from l2p.task.sources import RowSource, WrappedSource
+from l2p.task.sources import RemoteRows, RowSource, WrappedSource
 
 #: Rows compared at a time, to bound memory.
 _BLOCK = 2**14
@@ -101,10 +103,40 @@ class Apart(WrappedSource):
         return map(self.public.nulled, self.source.blocks())
 
 
+@struct.dataclass
+class ApartSum:
+    """A sum over blocks of rows, of which those that equal a public one come as null rows.
+
+    Attributes:
+      summed: of what comes; a pytree.
+      public: those rows (static).
+    """
+
+    summed: Callable[[Iterator[Rows]], ExactSum]
+    public: PublicRowSet = struct.field(pytree_node=False)
+
+    def __call__(self, blocks: Iterator[Rows]) -> ExactSum:
+        """The sum."""
+        return self.summed(map(self.public.nulled, blocks))
+
+
+@dataclasses.dataclass(frozen=True)
+class ApartElsewhere(WrappedSource, RemoteRows):
+    """Rows on other machines, which tell those that equal a public one apart there."""
+
+    source: RemoteRows  # pyrefly: ignore[bad-override]
+    public: PublicRowSet
+
+    def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:
+        return self.source.exact_sum(ApartSum(summed, self.public), lines)
+
+
 def apart(rows: Rows | RowSource, public: Rows) -> Rows | RowSource:
-    """Private rows, in memory or streamed, with those that equal a public one as null rows."""
+    """Private rows, wherever they lie, with those that equal a public one as null rows."""
     row_set = PublicRowSet.of(public)
-    return row_set.nulled(rows) if isinstance(rows, Rows) else Apart(rows, row_set)
+    if isinstance(rows, Rows):
+        return row_set.nulled(rows)
+    return ApartElsewhere(rows, row_set) if isinstance(rows, RemoteRows) else Apart(rows, row_set)
 
 
 def rows_as_bytes(rows: Rows) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ from pyspark.ml.util import (
     MLWritable,
     MLWriter,
 )
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, StringType, StructField, StructType
 
@@ -34,16 +34,18 @@ from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.estimators.base import DEFAULT_DELTA
 from l2p.estimators.spark import worker
 from l2p.estimators.spark.columns import feature_names, features_of, labels_of, plain
-from l2p.estimators.spark.rows import encoded_rows
+from l2p.estimators.spark.rows import collected_rows, encoded_rows
 from l2p.models.softmax import Softmax
 from l2p.privacy.budget import Budget
 from l2p.privacy.card.card import Card
+from l2p.privacy.events import Adjacency
 from l2p.release.admission import admit
 from l2p.release.api import model_for, private_train
 from l2p.release.prediction.predictor import Predictor
 from l2p.release.prediction.saved import load_model
 from l2p.release.result import Result
 from l2p.tables.bounds import interval
+from l2p.tables.same_table import PUBLIC_ROWS
 from l2p.tables.schema import Encoding, Number, Schema, Target
 
 
@@ -70,7 +72,8 @@ class PrivateClassifier(
       labelCol: of numbers, texts or booleans.
       predictionCol: for the label that is predicted: a double for numbers, else as `classes` are.
       probabilityCol: for vectors of the probabilities of `classes`, in their order; null where the model gives none.
-      epsilon, delta: the budget of each fit, under zero_out.
+      epsilon, delta: the budget of each fit.
+      adjacency: which tables count as neighbours, "zero_out" or "replace_one".
       protector: how to train: a method, a checkpoint's name or file, or a protector, with which the estimator cannot be
         saved.
       model: None for `logistic` with two classes and `softmax` with more.
@@ -79,6 +82,8 @@ class PrivateClassifier(
       classWeights: how much a row of each class counts, in their order, from public knowledge; None for all alike.
       onInvalid: what a row with a null, a number that is not finite or an unknown label does: "refuse" refuses the
         DataFrame before budget is spent, "null" counts the row as null.
+      public: a DataFrame with the same columns, of rows that anybody may see; they come to the driver. A private row
+        that equals one of them counts as null. An estimator that has one cannot be saved.
       ledger: the file of the ledger of all runs on this data set, on the driver.
       seed: None is a release. A number makes a simulation, whose noise others can reproduce and subtract; its card
         says that it is no private release.
@@ -86,12 +91,14 @@ class PrivateClassifier(
 
     epsilon = _param("epsilon", "epsilon of each fit", TypeConverters.toFloat)
     delta = _param("delta", "delta of each fit", TypeConverters.toFloat)
+    adjacency = _param("adjacency", "zero_out, or replace_one", str)
     protector = _param("protector", "how to train", lambda value: value)
     model = _param("model", "what to train", TypeConverters.toString)
     bounds = _param("bounds", "[low, high] of features")
     classes = _param("classes", "the labels")
     classWeights = _param("classWeights", "how much rows of each class count")
     onInvalid = _param("onInvalid", "refuse, or null", TypeConverters.toString)
+    public = _param("public", "rows that anybody may see", lambda value: value)
     ledger = _param("ledger", "file of the ledger", str)
     seed = _param("seed", "seed of a simulation", TypeConverters.toInt)
 
@@ -105,12 +112,14 @@ class PrivateClassifier(
         probabilityCol: str = "probability",
         epsilon: float = 1.0,
         delta: float = DEFAULT_DELTA,
+        adjacency: str = Adjacency.ZERO_OUT,
         protector: Any = UNIVERSAL,
         model: str | None = None,
         bounds: Any = None,
         classes: Any = None,
         classWeights: Any = None,
         onInvalid: str = "refuse",
+        public: DataFrame | None = None,
         ledger: str | Path | None = None,
         seed: int | None = None,
     ) -> None:
@@ -118,12 +127,14 @@ class PrivateClassifier(
         self._setDefault(
             epsilon=1.0,
             delta=DEFAULT_DELTA,
+            adjacency=str(Adjacency.ZERO_OUT),
             protector=UNIVERSAL,
             model=None,
             bounds=None,
             classes=None,
             classWeights=None,
             onInvalid="refuse",
+            public=None,
             ledger=None,
             seed=None,
         )
@@ -135,23 +146,37 @@ class PrivateClassifier(
         return self._set(**params)
 
     def _fit(self, dataset: DataFrame) -> "PrivateClassificationModel":
-        columns = (features_of(dataset, self.getFeaturesCol()), labels_of(dataset, self.getLabelCol()))
-        schema = self._schema(dataset)
-        budget = Budget(self.getOrDefault("epsilon"), self.getOrDefault("delta"))
+        schema, public = self._schema(dataset), self.getOrDefault("public")
+        budget = Budget(*(self.getOrDefault(name) for name in ("epsilon", "delta", "adjacency")))
+        if budget.adjacency is Adjacency.ADD_REMOVE:
+            raise InputError(
+                "under add_remove the number of rows is private, but a DataFrame's rows are counted and the count is "
+                "on the card; choose adjacency zero_out or replace_one."
+            )
         protector, model = self.getOrDefault("protector"), self.getOrDefault("model")
         model, _ = model_for(schema, model or ("logistic" if schema.target.kind == "binary" else Softmax.name))
-        named = admit(protector, budget, model, schema=schema)  # before the cluster has any work
-        seed = self.getOrDefault("seed")
-        with encoded_rows(dataset, columns, Encoding(schema), self.getOrDefault("onInvalid")) as rows:
+        named = admit(protector, budget, model, schema=schema, has_public=public is not None)  # before any job
+        seed, encoding, columns = self.getOrDefault("seed"), Encoding(schema), self._columns(dataset)
+        if public is not None:
+            if public.sameSemantics(dataset):
+                raise InputError(PUBLIC_ROWS)
+            public = collected_rows(public, self._columns(public), encoding)
+        with encoded_rows(dataset, columns, encoding, self.getOrDefault("onInvalid")) as rows:
+            if public is not None:
+                rows.refuse_equal(public)
             result = private_train(
                 rows,
                 named,
                 budget,
                 model=model,
+                public=public,
                 key=None if seed is None else jax.random.key(seed),
                 ledger=self.getOrDefault("ledger"),
             )
         return self._copyValues(PrivateClassificationModel(_files_of(result)))
+
+    def _columns(self, table: DataFrame) -> tuple[Column, Column]:
+        return features_of(table, self.getFeaturesCol()), labels_of(table, self.getLabelCol())
 
     def _schema(self, dataset: DataFrame) -> Schema:
         """Schema of the DataFrame by the declared bounds and classes."""
@@ -181,8 +206,13 @@ class PrivateClassifier(
         """The writer of this estimator, without what it learned.
 
         Raises:
-          InputError: its protector has no name.
+          InputError: its protector has no name, or it has public rows.
         """
+        if self.getOrDefault("public") is not None:
+            raise InputError(
+                "the estimator has public rows, which its file cannot hold; leave them out (public=), or save the "
+                "model that fit gives."
+            )
         if not isinstance(self.getOrDefault("protector"), str):
             raise InputError(
                 "the estimator's protector is an object, which its file cannot hold; name a method or a checkpoint's "

@@ -15,12 +15,17 @@ from pyspark.sql import DataFrame, Row
 from l2p.base.errors import InputError, RowsError, alone
 from l2p.estimators.spark import worker
 from l2p.oracle.sums import BlockSum
+from l2p.tables.public_data import ApartSum
+from l2p.tables.same_table import PUBLIC_ROWS
 from l2p.tables.schema.encoding import Encoding, OnInvalid
 from l2p.task.exact_sums import ExactSum
+from l2p.task.row_digest import sum_of_rows
 from l2p.task.rows import Rows
 from l2p.task.sources import RemoteRows
 
 _HALF = 2**32
+#: Of the columns that workers encode.
+_NAMES = "features", "label"
 
 
 class SparkRows(RemoteRows):
@@ -60,6 +65,16 @@ class SparkRows(RemoteRows):
 
     def __repr__(self) -> str:
         return "SparkRows(not shown)"
+
+    def refuse_equal(self, public: Rows) -> None:
+        """Refuse public rows, encoded as these, that are these very rows, in any order.
+
+        Raises:
+          InputError: they are.
+        """
+        digests = sum(digest for _, digest in self._expected.values())
+        if len(public.y) == self.num_rows and (digests - sum_of_rows(public, self._key)) % 2**64 == 0:
+            raise InputError(PUBLIC_ROWS)
 
     def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:
         """The sum over all rows, or over some lines; see `RemoteRows.exact_sum`.
@@ -115,18 +130,35 @@ def encoded_rows(
     """
     if on_invalid not in ("refuse", "null"):
         raise InputError(f"onInvalid is {on_invalid!r}, which is not known; choose 'refuse' or 'null'.")
-    names = "features", "label"
-    task = functools.partial(worker.encoded, encoding=encoding, on_invalid=on_invalid, names=names)
+    task = functools.partial(worker.encoded, encoding=encoding, on_invalid=on_invalid, names=_NAMES)
     with contextlib.ExitStack() as stack:
-        try:
-            with _failing("encoding rows"):  # planning computes cells, too, and quotes those that fail
-                chosen = table.select(*(column.alias(name) for column, name in zip(columns, names, strict=True)))
-                rows = chosen.mapInArrow(task, worker.ENCODED).persist()
-                stack.callback(rows.unpersist)
-                spark_rows = SparkRows(rows, encoding)
-        except RowsError as error:  # nothing was asked yet
-            raise InputError(f"{str(error).rstrip('.')}. No budget was spent.") from None
+        with _unspent("encoding rows"):  # planning computes cells, too, and quotes those that fail
+            rows = _chosen(table, columns).mapInArrow(task, worker.ENCODED).persist()
+            stack.callback(rows.unpersist)
+            spark_rows = SparkRows(rows, encoding)
         yield spark_rows
+
+
+def collected_rows(table: DataFrame, columns: Sequence[Any], encoding: Encoding) -> Rows:
+    """The rows of a public DataFrame, encoded here; arguments as for `encoded_rows`.
+
+    Raises:
+      InputError: it has no rows, or an invalid one; or the cluster could not send them.
+    """
+    with _unspent("sending the public rows"):
+        batches = _chosen(table, columns).toArrow().to_batches()
+    encoded = list(worker.encoded(iter(batches), encoding, "refuse", _NAMES))
+    complaints = [batch.column("complaint")[0].as_py() for batch in encoded if len(batch)]
+    if not complaints:
+        raise InputError("the DataFrame of public rows has none; check where it comes from and its filters.")
+    for complaint in filter(None, complaints):
+        raise InputError(f"of the public rows: {complaint}")
+    parts = [worker.rows_of(batch, len(encoding.names)) for batch in encoded]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+def _chosen(table: DataFrame, columns: Sequence[Any]) -> DataFrame:
+    return table.select(*(column.alias(name) for column, name in zip(columns, _NAMES, strict=True)))
 
 
 def added(parts: Sequence[Row]) -> ExactSum:
@@ -143,7 +175,7 @@ def added(parts: Sequence[Row]) -> ExactSum:
 
 def _portable(summed: Callable[[Iterator[Rows]], ExactSum]) -> Any:
     """The sum with its arrays on the host, which workers unpickle without choosing a device for them."""
-    return jax.tree.map(np.asarray, summed) if isinstance(summed, BlockSum) else summed
+    return jax.tree.map(np.asarray, summed) if isinstance(summed, (BlockSum, ApartSum)) else summed
 
 
 @contextlib.contextmanager
@@ -161,3 +193,13 @@ def _failing(doing: str) -> Iterator[None]:
             else:
                 hint = "the reason is in the executors' logs, and not repeated here, because it may quote private rows"
             raise RowsError(f"Spark failed while {doing}: {hint}.") from None
+
+
+@contextlib.contextmanager
+def _unspent(doing: str) -> Iterator[None]:
+    """`_failing` before any query was asked."""
+    try:
+        with _failing(doing):
+            yield
+    except RowsError as error:
+        raise InputError(f"{str(error).rstrip('.')}. No budget was spent.") from None

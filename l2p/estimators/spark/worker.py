@@ -84,7 +84,7 @@ def described(batches: Iterator[pa.RecordBatch], size: int, key: int) -> Iterato
     first complaint. The sum tells whether Spark has computed the partition again, and differently."""
     count, total, complaint = 0, 0, _fast()
     for batch in batches:
-        rows = _rows(batch, size)
+        rows = rows_of(batch, size)
         count += len(rows.y)
         total += sum_of_rows(rows, key)
         complaint = complaint or next(filter(None, batch.column("complaint").unique().to_pylist()), None)
@@ -116,7 +116,7 @@ def summed(
 
     def blocks() -> Iterator[Rows]:
         for batch in batches:
-            rows = _rows(batch, size)
+            rows = rows_of(batch, size)
             start = first + totals[0]
             totals[0] += len(rows.y)
             totals[1] += sum_of_rows(rows, key)
@@ -151,7 +151,7 @@ def predictions(column: pa.Array, predictor: "Predictor", kind: pa.DataType) -> 
     return pa.StructArray.from_arrays([values, chances], fields=list(kind))
 
 
-def _rows(batch: pa.RecordBatch, size: int) -> Rows:
+def rows_of(batch: pa.RecordBatch, size: int) -> Rows:
     """Encoded rows, as NumPy arrays over the batch's own memory."""
     column = batch.column("x").cast(pa.binary(4 * size))
     x = np.frombuffer(column.buffers()[1], np.float32, size * len(column), 4 * size * column.offset)

@@ -148,6 +148,53 @@ def test_a_saved_estimator_keeps_its_parameters(spark, tmp_path):
         classifier(protector=short()).save(str(tmp_path / "object"))
 
 
+def steered(name, adjacency):
+    """PPSGD of few steps, each of which is a job."""
+    protector = HAND_DESIGNED[name](dataclasses.replace(BUDGET, adjacency=adjacency), num_rows=N)
+    return dataclasses.replace(protector, inner=protector.inner.replace(num_steps=STEPS))
+
+
+@pytest.mark.parametrize(
+    ("name", "adjacency"), [("ppsgd", "replace_one"), ("ppsgd_tight", "zero_out"), ("ppgd", "zero_out")]
+)
+def test_ppsgd_trains_on_a_cluster_as_on_arrays_and_tells_public_rows_apart(spark, ward, name, adjacency):
+    (x, y), protector = arrays(), steered(name, adjacency)
+    public = x[:300:10], y[:300:10]
+    table = assembler().transform(spark.createDataFrame(pa.table(columns(*public))))
+    estimator = classifier(protector=protector, adjacency=adjacency, public=table, seed=SEED)
+    there = estimator.fit(assembler().transform(ward.repartition(1)))  # so that batches have the same lines
+    budget = dataclasses.replace(BUDGET, adjacency=adjacency)
+    options = {"bounds": BOUNDS, "classes": CLASSES, "key": jax.random.key(SEED), "public": public}
+    here = l2p.private_train((x, y), protector, budget, **options)
+    if name == "ppgd":  # batches depend on the order of lines
+        np.testing.assert_allclose(there.predictor.params, here.params, rtol=2e-4, atol=2e-5)
+    assert (there.card.public, there.card.mechanisms) == (here.card.public, here.card.mechanisms)
+    assert there.card.adjacency == adjacency
+
+
+def test_what_is_amiss_with_public_rows_is_said_before_budget_is_spent(spark, ward, tmp_path):
+    table, (x, y) = assembler().transform(ward), arrays()
+
+    def of(x, y, **cells):
+        return assembler().transform(spark.createDataFrame(pa.table(columns(x, y) | cells)))
+
+    cases = {
+        "learns from public rows too, and none are given": None,
+        "has none; check where it comes from": table.limit(0),
+        "of the public rows: .*missing": of(x[:9], y[:9], age=[None, *[0.5] * 8]),
+        "the public rows are the private table itself": of(x[::-1], y[::-1]),
+    }
+    ledger = ledger_of(tmp_path, BUDGET)
+    for phrase, public in cases.items():
+        with pytest.raises(InputError, match=phrase):
+            classifier(protector="ppgd", public=public, ledger=ledger.path).fit(table)
+    with pytest.raises(InputError, match="the public rows are the private table itself"):
+        classifier(protector="ppgd", public=assembler().transform(ward), ledger=ledger.path).fit(table)
+    with pytest.raises(InputError, match="the estimator has public rows"):
+        classifier(protector="ppgd", public=table).save(str(tmp_path / "estimator"))
+    assert ledger.entries() == []
+
+
 def test_a_release_is_private_and_stands_in_the_ledger(spark, ward, tmp_path):
     ledger = ledger_of(tmp_path, BUDGET)
     fit = classifier(protector=short(), epsilon=4.0, ledger=ledger.path).fit(assembler().transform(ward))
@@ -283,6 +330,7 @@ REFUSED_BY_TYPE = {
     "bounds of other features": ({"bounds": [[0, 0], [1, 1]]}, "holds 3"),
     "no such way with invalid rows": ({"onInvalid": "drop"}, "choose 'refuse' or 'null'"),
     "no such protector": ({"protector": "nosuch"}, "nosuch"),
+    "rows that may come or go": ({"adjacency": "add_remove"}, "the number of rows is private"),
 }
 
 
