@@ -1,4 +1,4 @@
-"""Bolt-on SGD against its rivals: accuracy, passes, batch sizes and tuning.
+"""Bolt-on SGD against its rivals: accuracy, passes, batch sizes (the paper's Fig. 10, too) and tuning.
 
     python benchmarks/bolt_on.py [--data adult mnist] [--losses logistic svm] [--splits 3] [--out FILE]
 
@@ -45,6 +45,8 @@ from l2p.task.task import Task
 
 EPSILONS = {False: (0.01, 0.02, 0.05, 0.1, 0.2, 0.4), True: (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)}
 PASSES, BATCHES = (1, 10, 20), (1, 10, 50, 100, 200)
+#: Of the paper's Fig. 10.
+LARGER_BATCHES = (50, 100, 150, 200)
 RIDGE, PROJECTED, USUAL_PASSES, USUAL_BATCH = 1e-3, 50, 10, 50
 NOISELESS, PRIVATELY, PUBLICLY = "noiseless", "tuned on parts of the private rows", "tuned on public rows"
 ORDER = (NOISELESS, "bolt_on", "scs13", "bst14")
@@ -141,6 +143,10 @@ def runs(data: str, loss: str, splits: int) -> Iterator[Run]:
             yield from each(1, passes, batch, NOISELESS, math.inf)
             for method in ("bolt_on", "scs13"):
                 yield from each(1, passes, batch, method, epsilons[-2])
+    for batch in LARGER_BATCHES[1:] if ten and loss == "logistic" else ():
+        yield from each(4, USUAL_PASSES, batch, NOISELESS, math.inf)
+        for method in ORDER[1:]:
+            yield from each(4, USUAL_PASSES, batch, method, *epsilons)
     for test in (2, 4):  # last, for it takes longest
         yield from each(test, *usual, "bst14", *epsilons)
 
@@ -303,6 +309,7 @@ def drawn(data: str, loss: str, groups: dict[Run, list[tuple[float, str]]]) -> I
             per = {run.epsilon: cell(values) for run, values in common.items() if run.method == method}
             lines.append([name, method, *(per.get(epsilon, per.get(math.inf, "")) for epsilon in epsilons)])
     yield markdown(["test", "method", *map(str, epsilons)], lines)
+    yield larger_batches(mine, epsilons)
     chosen = [(count, USUAL_BATCH) for count in PASSES], [(USUAL_PASSES, size) for size in BATCHES]
     for title, settings in zip(("passes", "batch size"), chosen, strict=True):
         lines = [
@@ -320,6 +327,16 @@ def drawn(data: str, loss: str, groups: dict[Run, list[tuple[float, str]]]) -> I
             counts = collections.Counter(passes for _, passes in values)
             lines.append([method, cell(values), *(str(counts[str(passes)]) for passes in PASSES)])
     yield markdown(["", "accuracy", *(f"chose {passes}" for passes in PASSES)], lines)
+
+
+def larger_batches(mine: dict[Run, list[tuple[float, str]]], epsilons: tuple[float, ...]) -> str:
+    """The paper's Fig. 10: strongly convex, each method in batches of each size."""
+    lines = []
+    for method, batch in itertools.product(ORDER, LARGER_BATCHES):
+        here = {run: values for run, values in mine.items() if run.test == 4 and run.passes == USUAL_PASSES}
+        per = {run.epsilon: cell(values) for run, values in here.items() if (run.method, run.batch) == (method, batch)}
+        lines.append([method, str(batch), *(per.get(epsilon, per.get(math.inf, "")) for epsilon in epsilons)])
+    return markdown(["method", "b", *map(str, epsilons)], lines)
 
 
 def add(path: Path, wanted: Iterable[Run]) -> None:
