@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import pickle
 import warnings
 
 import jax
@@ -14,7 +15,7 @@ import l2p
 from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.models import Logistic
-from l2p.oracle.sums import exact_sum
+from l2p.oracle.sums import BlockSum, exact_sum
 from l2p.privacy import Adjacency, Budget
 from l2p.privacy.card import html
 from l2p.privacy.card.card import Card
@@ -29,9 +30,10 @@ from l2p.run.protector import Protector
 from l2p.tables import public_data, same_table
 from l2p.tables.public_data import PublicRowSet, apart, on_card
 from l2p.tables.schema import Number, Schema, Target
+from l2p.task.exact_sums import ExactSum
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
-from l2p.task.sources import ArraySource, RowSource
+from l2p.task.sources import ArraySource, RemoteRows, RowSource
 from l2p.task.task import Task
 
 BUDGET, KEY, N, D = Budget(2.0, 1e-5), jax.random.key(0), 400, 2
@@ -99,6 +101,36 @@ def test_a_private_row_that_equals_a_public_one_trains_as_a_null_row(protector, 
     if protector == "noisygd":
         alone = l2p.private_train(both, protector, BUDGET, key=KEY).params
         assert not np.array_equal(alone, params)
+
+
+class Elsewhere(RemoteRows):
+    """Two machines of rows, to which what is asked travels as bytes."""
+
+    num_rows, num_features = N, D
+
+    def __init__(self, all_rows):
+        self.parts = [part(all_rows, slice(0, 50)), part(all_rows, slice(50, N))]
+
+    def exact_sum(self, summed, lines):
+        assert lines is None
+        sums = [pickle.loads(pickle.dumps(summed))(iter([piece])) for piece in self.parts]  # noqa: S301 - its own bytes
+        return ExactSum(*(sum(getattr(part, name) for part in sums) for name in ("high", "low")), sums[0].unit)
+
+
+@pytest.mark.slow
+def test_other_machines_leave_out_rows_that_equal_public_ones_themselves():
+    both, null = overlapping()
+    query = ClippedGradient(Logistic(), jnp.ones(3), FeatureMap.identity(2), jnp.float32(0.5), jnp.ones(()))
+    with jax.enable_x64(True):
+        asked = BlockSum(query, None, None)
+        there, everywhere = (
+            apart(Elsewhere(both), PUBLIC).exact_sum(asked, None),
+            Elsewhere(both).exact_sum(asked, None),
+        )
+        here = exact_sum(query, jax.tree.map(jnp.asarray, null))
+        np.testing.assert_array_equal(there.value, here.value)
+        assert not np.array_equal(everywhere.value, here.value)
+    assert (apart(Elsewhere(both), PUBLIC).num_rows, Elsewhere(both).num_features) == (N, D)
 
 
 def test_equal_means_features_and_target_as_a_run_reads_them():
