@@ -68,6 +68,17 @@ def test_the_worst_table_moves_the_result_as_far_as_is_stated_and_no_further(nam
 
 
 @pytest.mark.parametrize("name", COURSES)
+def test_many_steps_move_it_as_one_after_another(name):
+    plan = dataclasses.replace(COURSES[name], num_rows=5_000)
+    later, stretch, moves = 0.0, 0.0, []
+    for weight, own, size in zip(plan.weights[::-1], plan.stretches[::-1], plan.step_sizes[::-1], strict=True):
+        later = weight + stretch * later
+        stretch = own
+        moves.append(later * size)
+    np.testing.assert_allclose(plan.moves[::-1], moves, rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("name", COURSES)
 def test_curved_losses_move_it_less(name):
     random = np.random.default_rng(1)
     plan = of_batches(name, 10)

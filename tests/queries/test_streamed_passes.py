@@ -1,7 +1,5 @@
 """Passes of bolt-on SGD over rows that stream: the result of rows in memory, to the last bit of a release."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +10,6 @@ from l2p.base.errors import InputError
 from l2p.models import HuberSVM, Logistic
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger.ledger import Cost, Ledger
-from l2p.privacy.sensitivity import passes
 from l2p.privacy.sensitivity.engine_run import EngineRun
 from l2p.privacy.sensitivity.passes import Passes
 from l2p.protectors import BoltOn
@@ -128,11 +125,3 @@ def test_what_cannot_stream_is_refused_before_anything_is_spent(name, tmp_path, 
     with pytest.raises(InputError, match=sentence):
         l2p.private_train(source, method, BUDGET, ledger=ledger)
     assert not ledger.entries()
-
-
-def test_moves_of_steps_are_the_same_however_many_are_computed_at_a_time(monkeypatch):
-    plan = Passes(10, 0.25, 3, 3, "strongly_convex", ridge=0.3, averaged=0.4)
-    expected = plan.moves
-    monkeypatch.setattr(passes, "_AT_ONCE", 5)
-    np.testing.assert_array_equal(dataclasses.replace(plan).moves, expected)
-    assert len(np.unique(expected)) > 5
