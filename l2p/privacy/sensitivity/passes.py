@@ -160,7 +160,7 @@ class Passes:
         # later[t] - rho[t + 1] later[t + 1] = weights[t]: two diagonals, solved from the last step to the first.
         diagonals = np.ones((2, self.num_steps), order="F")
         diagonals[0, 1:] = -self.stretches[1:]
-        later = blas.dtbsv(1, diagonals, self.weights, diag=1)
+        later = blas.dtbsv(1, diagonals, self.weights, diag=1)  # pyrefly: ignore[missing-attribute]
         return later * self.step_sizes / self.batch_size
 
     def sensitivity(self, tail: float = 0.0) -> float:
