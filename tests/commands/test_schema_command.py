@@ -97,7 +97,13 @@ def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_pa
     means = [["--epsilon", "1", "--delta", "1e-6", "--rows", str(number)] for number in (1000, 2000)]
     crowded, even, number = public(crowd=True), public(crowd=False), ["--target", "dose"]
     for options, are_curves, phrase in (
-        (crowded, True, "Numbers are curves, since the values of 1 of 2 crowd between their bounds."),
+        (crowded, True, "Numbers are curves, since the values of 1 of 2 crowd between their bounds;"),
+        (
+            [*crowded, *means[0]],
+            True,
+            "29.6 for each encoded feature; curves pay from 1 on, since the values of 1 of 2",
+        ),
+        ([*crowded, *means[0], "--rows", "30"], False, "Numbers are straight lines: with curves mu N is 0.888 "),
         ([*crowded, "--curve", "0"], False, "age number bounds"),
         (even, False, "Numbers are straight lines; with --epsilon, --delta and --rows"),
         ([*even, *means[0]], False, "Numbers are straight lines: with curves mu N is 29.6 "),

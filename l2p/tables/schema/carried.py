@@ -10,9 +10,11 @@ from l2p.tables.schema.columns import Number
 from l2p.tables.schema.encoding import Encoding
 from l2p.tables.schema.schema import Schema
 
-#: Knots of each curve; and from which share of numbers whose values crowd, or from which mu N for each encoded feature,
-#: all numbers have curves (benchmarks/pages/curves.md).
-KNOTS, LEAST_SHARE, LEAST_SIGNAL = 4, 0.25, 40.0
+#: Knots of each curve, and the mu N for each encoded feature from which on all numbers have one, whatever their values.
+KNOTS, LEAST_SIGNAL = 4, 40.0
+#: The share of numbers whose values crowd, and the mu N for each encoded feature, from which on all numbers have curves
+#: where the target has classes (benchmarks/pages/curves.md).
+LEAST_SHARE, LEAST_SIGNAL_CROWDED = 0.25, 1.0
 
 
 class Bent(NamedTuple):
@@ -57,15 +59,19 @@ def bent_or_straight(schema: Schema, bent: Mapping[str, Bent], means: Means | No
     Curves pay where values crowd and the target has classes: a line through crowded values is flat beside a category's
     0 and 1. Least squares lose by them at small budgets.
     """
-    curved = dataclasses.replace(
-        schema, columns={**schema.columns, **{name: each.column for name, each in bent.items()}}
-    )
+    columns = {**schema.columns, **{name: each.column for name, each in bent.items()}}
+    curved = dataclasses.replace(schema, columns=columns)
     count, crowded = len(bent), sum(each.crowds for each in bent.values())
-    if schema.target.classes is not None and crowded >= LEAST_SHARE * count:
-        return curved, f"Numbers are curves, since the values of {crowded} of {count} crowd between their bounds."
+    crowds = schema.target.classes is not None and crowded >= LEAST_SHARE * count
+    reason = f"the values of {crowded} of {count} crowd between their bounds"
     if means is None:
+        if crowds:
+            return curved, f"Numbers are curves, since {reason}; --epsilon, --delta and --rows say if these pay."
         return schema, "Numbers are straight lines; with --epsilon, --delta and --rows they are curves where that pays."
-    amount = f"mu N is {means.signal(curved):.3g} for each encoded feature; curves pay from {LEAST_SIGNAL:g} on"
-    if means.signal(curved) >= LEAST_SIGNAL:
+    least, signal = LEAST_SIGNAL_CROWDED if crowds else LEAST_SIGNAL, means.signal(curved)
+    amount = (
+        f"mu N is {signal:.3g} for each encoded feature; curves pay from {least:g} on" + f", since {reason}" * crowds
+    )
+    if signal >= least:
         return curved, f"Numbers are curves: {amount}."
     return schema, f"Numbers are straight lines: with curves {amount}."
