@@ -150,6 +150,18 @@ def kind_of(config: CompareConfig) -> str:
     return _schema_of(config).target.kind
 
 
+def title_of(config: CompareConfig) -> str:
+    """Table, target, model and what else a picture of the comparison has to say of it.
+
+    >>> title_of(CompareConfig("digits:odd", Path("cmp"), delta=1e-5))
+    'digits:odd, target digit, model logistic, delta 1e-05, 10 seeds'
+    """
+    table = Path(config.data).name if is_file(config) else config.data
+    target = _schema_of(config).target.name if is_file(config) else catalog.target(config.data)
+    words = [table, f"target {target}" if target else "", f"model {model_of(config)}", f"delta {config.delta:g}"]
+    return ", ".join(word for word in [*words, f"{config.seeds} seeds"] if word)
+
+
 def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:
     """Every method at every budget; none may be made from the data that it will be scored on. Where the protector of a
     name is, one of its folds takes its place."""
