@@ -1,11 +1,11 @@
-"""The picture in the README: excess test loss against epsilon on six tables, from the committed results of all methods.
+"""The picture in the README: excess test loss against epsilon on six tables, from committed results.
 
     python benchmarks/headline.py
 
-Draws docs/headline.svg and prints what it shows. 0 is the non-private model and 1 the best constant prediction. Lines are
-the methods that `wins.headline` names: `universal`, by the fold that never saw the table; the pair of LSTMs of the L2P
-paper, where it was compared; and, by mean rank of the test loss over a table's budgets, the best hand-designed method and
-the best form of AGD.
+Draws docs/headline.svg and prints what it shows. 0 is the non-private model and 1 the best constant prediction. Lines
+are the methods that `wins.headline` names: `universal`, by the fold that never saw the table; the pair of LSTMs of the
+L2P paper, where it was compared; and, by mean rank of the test loss over a table's budgets, the best hand-designed
+method and the best form of AGD.
 """
 
 from pathlib import Path
@@ -35,7 +35,6 @@ def lines(rows: list[Row]) -> tuple[Table, dict[str, str]]:
     excess = excess_loss(rows)
     protector, *others = wins.headline(rows, rows[0]["adjacency"])
     pair = next((name for name in others if name.startswith(standings.PAIR)), None)
-    # `headline` puts the best hand-designed method before the best AGD; where they are one, the latter's line would hide.
     designed = [name for name in others if name in wins.rivals(others, protector)]
     agd = next((name for name in designed if name.startswith(wins.AGD)), None)
     methods = {OURS: protector, PAIR: pair, BEST: designed[0], AGD: agd, "best constant": CONSTANT}
