@@ -79,7 +79,7 @@ def draw_lines(axis: "Axes", table: Table, coloured: Sequence[str], dashed: Sequ
         means = {method: line for method, line in means.items() if method not in dashed or min(line) > 0}
     named = [method for method in means if method in coloured or method in dashed]
     under = _hidden({method: table[method] for method in coloured if method in table}, axis.get_yscale() == "log")
-    for method in means.keys() - set(named):
+    for method in (method for method in means if method not in named):
         axis.plot(list(lines[method]), means[method], **_OTHERS)
     ends = {}
     for method in named:
@@ -99,9 +99,9 @@ def _set_scale(
     axis: "Axes", means: Mapping[str, Sequence[float]], coloured: Sequence[str], dashed: Sequence[str]
 ) -> None:
     """A vertical axis that fits the named lines, and the grey ones as far as they do not flatten those."""
-    ours = [value for method in coloured for value in means.get(method, ())]
-    references = [value for method in dashed for value in means.get(method, ())]
-    drawn = [value for line in means.values() for value in line]
+    finite = {method: [value for value in line if math.isfinite(value)] for method, line in means.items()}
+    ours, references = ([value for method in group for value in finite.get(method, ())] for group in (coloured, dashed))
+    drawn = [value for line in finite.values() for value in line]
     if not (ours or drawn):
         return
     is_log = 0 < _WIDE * min(ours or drawn) < max(ours or drawn)

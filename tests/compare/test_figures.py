@@ -131,6 +131,12 @@ def test_a_reference_at_zero_stays_off_a_logarithmic_axis():
     assert "nonprivate" in names(axis)
 
 
+def test_a_loss_that_is_infinite_or_unknown_sets_no_limit():
+    table = {"universal": cells(0.5, 0.4), "far": cells(float("inf"), float("nan")), "agd": cells(float("nan"), 0.6)}
+    (axis,) = drawn(against_epsilon({"test loss": table}, ("universal", "agd"))).axes
+    assert axis.get_ylim() == pytest.approx((0.39, 0.61))
+
+
 def test_a_line_that_ends_outside_is_named_at_the_edge_with_an_arrow():
     figure = against_epsilon({"test loss": {"agd": cells(0.5, 0.6)}})
     (axis,) = figure.axes
