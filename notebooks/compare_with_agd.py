@@ -19,6 +19,7 @@
 
 # %%
 # %matplotlib inline
+# %config InlineBackend.print_figure_kwargs = {"bbox_inches": "tight", "dpi": 80}
 import csv
 import os
 from pathlib import Path

@@ -41,11 +41,11 @@ epsilons = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0])
 # %%
 figure, (curve, ceiling) = drawing.panels(2)
 alarms = np.linspace(1e-4, 1 - 1e-4, 400)
-for colour, epsilon in zip(COLOURS, (0.1, 1.0, 3.0, 10.0), strict=False):
+for colour, epsilon in zip(COLOURS, (1.0, 3.0, 10.0), strict=False):
     power = stats.norm.cdf(stats.norm.ppf(alarms) + gdp_mu(epsilon, delta))
     curve.plot(alarms, power, color=colour)
     at = (alarms[100], power[100])
-    curve.annotate(f"epsilon {epsilon:g}", at, (5, -11), textcoords="offset points", color=colour, fontsize="small")
+    curve.annotate(f"epsilon {epsilon:g}", at, (-4, 4), textcoords="offset points", color=colour, ha="right")
 curve.plot([0, 1], [0, 1], **drawing.REFERENCE)
 curve.set(xlabel="false alarms", ylabel="attacker's power at most")
 budgets = np.geomspace(0.01, 10, 60)

@@ -84,11 +84,12 @@ def draw_lines(axis: "Axes", table: Table, coloured: Sequence[str], dashed: Sequ
     ends = {}
     for method in named:
         place = coloured.index(method) if method in coloured else None
-        style = drawing.REFERENCE if place is None else {"color": COLOURS[place], "marker": MARKERS[place]}
+        colour = drawing.TEXT if place is None else COLOURS[place]
+        style = drawing.REFERENCE if place is None else {"color": colour, "marker": MARKERS[place]}
         style = {"label": method, "markersize": 3.5} | style | (_UNDER if method in under else {})
         errors = np.array([estimate.error for estimate in lines[method].values()])
         drawing.band(axis, list(lines[method]), np.array(means[method]), errors, **style)
-        ends[method] = End(max(lines[method]), means[method][-1], style["color"])
+        ends[method] = End(max(lines[method]), means[method][-1], colour)
     epsilons = sorted({epsilon for cells in table.values() for epsilon in cells})
     axis.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons], fontsize="small")
     axis.xaxis.minorticks_off()

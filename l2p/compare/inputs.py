@@ -157,7 +157,7 @@ def title_of(config: CompareConfig) -> str:
     'digits:odd, target digit, model logistic, delta 1e-05, 10 seeds'
     """
     table = Path(config.data).name if is_file(config) else config.data
-    target = _schema_of(config).target.name if is_file(config) else catalog.target(config.data)
+    target = _schema_of(config).target.column if is_file(config) else catalog.target(config.data)
     words = [table, f"target {target}" if target else "", f"model {model_of(config)}", f"delta {config.delta:g}"]
     return ", ".join(word for word in [*words, f"{config.seeds} seeds"] if word)
 
