@@ -50,7 +50,7 @@ def draw_steps(config: CompareConfig) -> None:
         for method in by_rival[0]:
             columns = [part for values in by_rival for part in (values[method].mean(0), values[method].std(0))]
             writer.writerows([method, t, *map(float, row)] for t, row in enumerate(np.transpose(columns), start=1))
-    drawing.save(against_step(*by_rival, title=title_of(config)), config.out / "steps.svg")
+    drawing.save(against_step(*by_rival, title=title_of(config, config.model)), config.out / "steps.svg")
 
 
 def longest_first(name: str, config: CompareConfig) -> tuple[bool, int]:

@@ -109,4 +109,4 @@ config = CompareConfig(
     seeds=int(os.environ.get("L2P_NOTEBOOK_SEEDS", "10")),
     accountant="rdp",
 )
-against_step(*curves(config, 1.0), title=f"{title_of(config)}, epsilon 1")
+against_step(*curves(config, 1.0), title=f"{title_of(config, config.model)}, epsilon 1")

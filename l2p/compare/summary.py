@@ -47,7 +47,9 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
     panels = {relative.LABEL: excess} if excess else {"test loss": results.by_method(rows, "test_loss")}
     panels[metric.label] = results.by_method(rows, metric.column)
     references = tuple(method for method, kind in kinds.items() if kind == "reference")
-    figure = against_epsilon(panels, headline(rows, config.adjacency), references, title_of(config, str(rows[0]["model"])))
+    figure = against_epsilon(
+        panels, headline(rows, config.adjacency), references, title_of(config, str(rows[0]["model"]))
+    )
     drawing.save(figure, config.out / "figure.svg")
 
 

@@ -84,7 +84,7 @@ def test_a_raw_table_is_encoded_by_its_schema(tmp_path):
     assert rows.x[:2].tolist() == [pytest.approx([0.61, 1.0, 0.0]), pytest.approx([0.24, 0.0, 1.0])]
     assert rows.y[:4].tolist() == [1.0, 0.0, 0.0, 1.0]
     assert (str(model_of(config)), kind_of(config)) == ("square", "binary")
-    assert title_of(config) == "ward.csv, target back, model square, delta 1e-08, 10 seeds"
+    assert title_of(config, "square") == "ward.csv, target back, model square, delta 1e-08, 10 seeds"
 
 
 @pytest.mark.slow
