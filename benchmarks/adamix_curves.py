@@ -8,10 +8,13 @@ class, public or private. The first two are from `adamix_table.py --sets synthet
 """
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+
+from l2p.base import drawing
+from l2p.base.drawing import COLOURS, MARKERS, End
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/adamix"
@@ -20,28 +23,30 @@ Line = dict[str, str]
 
 
 def main() -> None:
-    """Draw pages/adamix_curves.png."""
+    """Draw pages/adamix_curves.svg."""
     lines, samples = (_read(name) for name in ("synthetic", "samples"))
-    figure = Figure(figsize=(13.0, 3.8), layout="constrained")
-    against_epsilon, robustness, trade_off = figure.subplots(1, 3)
-    for method in METHODS:
+    figure, (by_epsilon, robustness, trade_off) = drawing.panels(3)
+    by_epsilon.set(xscale="log", xlabel="epsilon", ylabel="test error")
+    robustness.set(xlabel="test error", ylabel="AUC of an attack by the loss")
+    trade_off.set(xlabel="training rows per class", ylabel="test error")
+    budgets, attacks, sizes = {}, {}, {}
+    for place, method in enumerate(METHODS):
         mine = [line for line in lines if line["method"] == method]
         epsilons, errors, aucs = ([float(line[column]) for line in mine] for column in ("epsilon", "test_error", "auc"))
-        against_epsilon.plot(epsilons, errors, "o-", label=method)
-        robustness.plot(errors, aucs, "o-", label=method)
-    for method, style in (("only public", "--"), ("paragon", ":")):
+        budgets[method] = _draw(by_epsilon, epsilons, errors, place)
+        attacks[method] = _draw(robustness, errors, aucs, place)
+    for method in ("only public", "paragon"):
         (error,) = (float(line["test_error"]) for line in lines if line["method"] == method)
-        against_epsilon.axhline(error, color="black", linestyle=style, label=method)
+        by_epsilon.axhline(error, **drawing.REFERENCE)
+        budgets[method] = End(budgets[METHODS[0]].x, error, drawing.TEXT)
     rows = [int(line["rows per class"]) for line in samples]
-    for column in list(samples[0])[1:]:
+    for place, column in enumerate(list(samples[0])[1:]):
         errors = [float(line[column].split()[0]) / 100 for line in samples]
-        trade_off.plot(rows, errors, "o-", label=column.removesuffix(", %"))
-    against_epsilon.set_xscale("log")
+        sizes[column.removesuffix(", %")] = _draw(trade_off, rows, errors, place)
     trade_off.set_xticks(rows)
-    _label(against_epsilon, "epsilon", "test error")
-    _label(robustness, "test error", "AUC of an attack by the loss")
-    _label(trade_off, "training rows per class", "test error")
-    figure.savefig(ROOT / "benchmarks/pages/adamix_curves.png", dpi=110)
+    for axis, ends in ((by_epsilon, budgets), (robustness, attacks), (trade_off, sizes)):
+        drawing.name_lines(axis, ends)
+    drawing.save(figure, ROOT / "benchmarks/pages/adamix_curves.svg")
 
 
 def _read(name: str) -> list[Line]:
@@ -49,10 +54,10 @@ def _read(name: str) -> list[Line]:
         return list(csv.DictReader(stream))
 
 
-def _label(axes: Axes, x: str, y: str) -> None:
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.legend(fontsize=7)
+def _draw(axis: Axes, x: Sequence[float], y: Sequence[float], place: int) -> End:
+    """Draw the line in this place of the colours; returns its right end."""
+    axis.plot(x, y, color=COLOURS[place], marker=MARKERS[place], markersize=3.5)
+    return End(*max(zip(x, y, strict=True)), COLOURS[place])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ to constants from rising to falling noise; and the noise that `paper-adult` and 
 noise, compared with the noised gradient itself and with an exponential average of the noised gradients so far, which
 needs no learning. This reads private rows without any guarantee: these are simulations.
 
-Prints tables; with --out also writes claims.png. Needs the IPUMS-BR data set (`L2P_DATA_DIR`, or a download).
+Prints tables; with --out also writes claims.svg. Needs the IPUMS-BR data set (`L2P_DATA_DIR`, or a download).
 """
 
 import os
@@ -24,7 +24,8 @@ import numpy as np
 import tyro
 from matplotlib.figure import Figure
 
-from l2p.base import struct
+from l2p.base import drawing, struct
+from l2p.base.drawing import COLOURS, End
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import load_rows, resolve_methods
 from l2p.compare.methods import PreparedMethod
@@ -179,23 +180,24 @@ def table_of_directions(gradients: dict[str, np.ndarray]) -> dict[str, np.ndarra
 
 
 def draw(rates: dict[float, list[np.ndarray]], learned: float, measured: dict[str, np.ndarray]) -> Figure:
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    loss_axis, cosine_axis = figure.subplots(1, 2)
+    figure, (loss_axis, cosine_axis) = drawing.panels(2)
     estimates = [Estimate.of(loss) for loss, *_ in rates.values()]
     order = np.argsort(list(rates))
     means, errors = (np.array([getattr(estimate, name) for estimate in estimates])[order] for name in ("mean", "error"))
-    loss_axis.errorbar(np.array(list(rates))[order], means, errors, marker="o", markersize=3, capsize=2)
-    loss_axis.axvline(learned, linestyle="--", color="gray", label="learned")
+    drawing.band(loss_axis, np.array(list(rates))[order], means, errors, color=COLOURS[0], marker="o", markersize=3.5)
+    loss_axis.axvline(learned, **drawing.REFERENCE)
+    loss_axis.annotate(
+        "learned", (learned, 1.0), (3, -2), xycoords=("data", "axes fraction"), textcoords="offset points", va="top"
+    )
     loss_axis.set(xlabel="rate: noise rises (< 0), stays, falls (> 0)", ylabel="train loss")
-    for name in ("noised", "average", "projector"):
+    ends = {}
+    for name, colour in zip(("noised", "average", "projector"), COLOURS, strict=False):
         values = measured[f"cosine to the clipped gradient, {name}"]
         step, mean, std = 1 + np.arange(values.shape[1]), np.nanmean(values, 0), np.nanstd(values, 0)
-        (line,) = cosine_axis.plot(step, mean, label=name)
-        cosine_axis.fill_between(step, mean - std, mean + std, color=line.get_color(), alpha=0.2)
+        drawing.band(cosine_axis, step, mean, std, color=colour)
+        ends[name] = End(step[-1], mean[-1], colour)
     cosine_axis.set(xlabel="step", ylabel="cosine to the clipped gradient")
-    for axis in (loss_axis, cosine_axis):
-        axis.grid(alpha=0.3)
-        axis.legend()
+    drawing.name_lines(cosine_axis, ends)
     return figure
 
 
@@ -269,7 +271,7 @@ def main(out: Path | None = None) -> None:
     print_directions(measured)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        draw(rates, learned, measured).savefig(out / "claims.png", dpi=120)
+        drawing.save(draw(rates, learned, measured), out / "claims.svg")
 
 
 if __name__ == "__main__":

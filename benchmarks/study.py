@@ -3,7 +3,7 @@
     python benchmarks/study.py [--out benchmarks/results] [--only ipums_br adult] [--seeds 2] [--jobs 2]
 
 Each has a folder in OUT as `l2p compare` makes it, where log.txt holds its output; a second call resumes where the
-first one stopped. Curves are `steps.png`, and `steps.csv` with mean and standard deviation over seeds. The public data
+first one stopped. Curves are `steps.svg`, and `steps.csv` with mean and standard deviation over seeds. The public data
 sets are read from `L2P_DATA_DIR`, or downloaded.
 """
 
@@ -22,9 +22,11 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from l2p.base import drawing
 from l2p.base.errors import InputError
 from l2p.compare.config import CompareConfig, read_config
 from l2p.compare.figures import against_step
+from l2p.compare.inputs import title_of
 from l2p.compare.runner import curves, main
 
 EXPERIMENTS = Path(__file__).with_name("experiments")
@@ -40,7 +42,7 @@ def read_experiments(only: list[str], out: Path, seeds: int | None) -> dict[str,
 
 
 def draw_steps(config: CompareConfig) -> None:
-    """steps.csv and, last, steps.png of a comparison's first budget."""
+    """steps.csv and, last, steps.svg of a comparison's first budget."""
     by_rival = curves(config, config.epsilon[0])
     with (config.out / "steps.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -48,7 +50,7 @@ def draw_steps(config: CompareConfig) -> None:
         for method in by_rival[0]:
             columns = [part for values in by_rival for part in (values[method].mean(0), values[method].std(0))]
             writer.writerows([method, t, *map(float, row)] for t, row in enumerate(np.transpose(columns), start=1))
-    against_step(*by_rival).savefig(config.out / "steps.png", dpi=150)
+    drawing.save(against_step(*by_rival, title=title_of(config, config.model)), config.out / "steps.svg")
 
 
 def longest_first(name: str, config: CompareConfig) -> tuple[bool, int]:
@@ -65,7 +67,7 @@ def run_one(name: str, config: CompareConfig) -> tuple[bool, str]:
         print(f"jax {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}")
         try:
             main(config)
-            if name.endswith(STEPS) and not (config.out / "steps.png").is_file():
+            if name.endswith(STEPS) and not (config.out / "steps.svg").is_file():
                 draw_steps(config)
         except InputError as error:
             return False, f"== {name}: not run: {error}"

@@ -3,7 +3,7 @@ paper).
 
     python benchmarks/tightness.py [FOLDER]
 
-Writes tightness.csv and tightness.png into FOLDER, runs/tightness by default. Noise is constant and fixed beforehand,
+Writes tightness.csv and tightness.svg into FOLDER, runs/tightness by default. Noise is constant and fixed beforehand,
 since only then are all of these valid; adjacency zero_out, delta 1e-8.
 """
 
@@ -13,6 +13,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from l2p.base import drawing
+from l2p.base.drawing import End
 from l2p.privacy import Adjacency, FullBatch, Poisson, Sampler
 from l2p.privacy.cap.planning import equal_steps
 from l2p.privacy.fixed import accountants, table
@@ -35,21 +37,22 @@ def measure() -> list[dict[str, object]]:
 
 
 def draw(rows: list[dict[str, object]]) -> Figure:
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    for column, setting in enumerate(SETTINGS):
-        for line, quantity in enumerate(("epsilon", "seconds")):
-            axis = figure.add_subplot(2, 2, 1 + column + 2 * line)
-            for index, name in enumerate(accountants()):
-                selected = [row for row in rows if (row["setting"], row["accountant"]) == (setting, name)]
-                points = [(row["steps"], row[quantity]) for row in selected if row["epsilon"] is not None]
-                if points:
-                    axis.plot(*zip(*points, strict=True), color=f"C{index}", marker="o", markersize=3, label=name)
-            axis.set(xscale="log", yscale="log", xlabel="steps", ylabel=quantity)
-            axis.grid(alpha=0.3)
-            if line == 0:
-                axis.set_title(setting, fontsize=9)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=5)
+    figure, axes = drawing.panels(len(SETTINGS), 2, height=3.4)
+    for place, axis in enumerate(axes):
+        setting, quantity = list(SETTINGS)[place % len(SETTINGS)], ("epsilon", "seconds")[place // len(SETTINGS)]
+        axis.set(xscale="log", yscale="log", xlabel="steps", ylabel=quantity)
+        axis.set_title(setting if place < len(SETTINGS) else "", fontsize="medium", loc="left")
+        ends = {}
+        for index, name in enumerate(accountants()):
+            selected = [row for row in rows if (row["setting"], row["accountant"]) == (setting, name)]
+            points = [(row["steps"], row[quantity]) for row in selected if row["epsilon"] is not None]
+            if points:
+                colour = (*drawing.COLOURS, drawing.TEXT)[index % (len(drawing.COLOURS) + 1)]
+                # Accountants beyond the last colour begin anew with dashes.
+                style = "-" if index <= len(drawing.COLOURS) else "--"
+                axis.plot(*zip(*points, strict=True), color=colour, linestyle=style)
+                ends[name] = End(*points[-1], colour)
+        drawing.name_lines(axis, ends)
     return figure
 
 
@@ -60,7 +63,7 @@ def main(folder: Path) -> None:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    draw(rows).savefig(folder / "tightness.png", dpi=120)
+    drawing.save(draw(rows), folder / "tightness.svg")
     for row in rows:
         epsilon = "-" if row["epsilon"] is None else f"{row['epsilon']:.4g}"
         print(f"{row['setting']:<46} T={row['steps']:<5} {row['accountant']:<20} {epsilon:>8}   {row['seconds']} s")

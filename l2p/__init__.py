@@ -10,7 +10,7 @@
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"  # the only place: pyproject.toml reads it here
+__version__ = "0.2.0"  # the only place: pyproject.toml reads it here
 
 # Imported on first use, so that `l2p --help` and jax-free code need not wait for JAX.
 _MODULES = {

@@ -65,6 +65,7 @@ def test_the_citation_agrees_with_the_package_and_names_the_paper():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= set(citation)  # what the format requires
+    assert citation["version"] == l2p.__version__
     assert citation["license"] == PROJECT["project"]["license"]
     assert citation["keywords"] == PROJECT["project"]["keywords"]
     [paper] = citation["references"]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from benchmarks.redraw import config_of
 from l2p.commands.cli import main
 from l2p.compare import summary
-from l2p.compare.config import CompareConfig
 from l2p.compare.leaderboard import command, page, read_all
 from l2p.compare.summary import report
 
@@ -29,10 +29,7 @@ def test_the_committed_page_is_what_the_command_makes(monkeypatch, capsys):
 def test_committed_summaries_are_what_the_command_makes_of_their_results(tmp_path, monkeypatch):
     monkeypatch.setattr(summary, "against_epsilon", lambda *_, **__: Figure())  # which takes most of the time
     for comparison in read_all(RESULTS):
-        methods = tuple(dict.fromkeys(row["method"] for row in comparison.rows))
-        inputs = {name: comparison.inputs[name] for name in ("data", "model", "delta", "adjacency")}
-        seeds = 1 + max(row["seed"] for row in comparison.rows)
-        report(comparison.rows, CompareConfig(**inputs, out=tmp_path, methods=methods, seeds=seeds))
-        for name in ("summary.md", "figure.png"):
+        report(comparison.rows, config_of(comparison, tmp_path))
+        for name in ("summary.md", "figure.svg"):
             assert (comparison.folder / name).exists()
         assert (tmp_path / "summary.md").read_bytes() == (comparison.folder / "summary.md").read_bytes()

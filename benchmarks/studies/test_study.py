@@ -20,12 +20,12 @@ def test_the_study_writes_tables_figures_and_curves(tmp_path):
     assert "not run" not in process.stdout
     assert "== all:" in process.stdout
     steps = tmp_path / "breast_cancer_steps"
-    assert {"results.csv", "summary.md", "figure.png", "log.txt"} <= {path.name for path in steps.iterdir()}
+    assert {"results.csv", "summary.md", "figure.svg", "log.txt"} <= {path.name for path in steps.iterdir()}
     rows = results.read(steps / "results.csv")
     assert all(results.is_scored(row) for row in rows)
     assert all(row["epsilon_certified"] <= row["epsilon"] for row in rows)
 
-    assert (steps / "steps.png").stat().st_size > 0
+    assert (steps / "steps.svg").stat().st_size > 0
     with (steps / "steps.csv").open() as file:
         curves = list(csv.DictReader(file))
     last = {row["method"]: float(row["train_loss_mean"]) for row in curves}

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from l2p.base import drawing
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.figures import against_epsilon
-from l2p.compare.inputs import load_rows
+from l2p.compare.inputs import load_rows, title_of
 from l2p.compare.results import ACCURACY, LOSS, Estimate, Metric
 from l2p.compare.runner import compare
 from l2p.privacy.budget import Budget
@@ -47,7 +48,7 @@ def main(out: Path | None = None) -> None:
     """Compare on scikit-learn's digits, odd against even, and release one model.
 
     Args:
-      out: folder for results.csv, figure.png and the release with its card; default ./l2p-demo.
+      out: folder for results.csv, figure.svg and the release with its card; default ./l2p-demo.
 
     Raises:
       InputError: a shipped protector is missing from this installation.
@@ -76,11 +77,8 @@ def main(out: Path | None = None) -> None:
         f"is shown, picked afterwards. Without privacy is the least train loss, which\n"
         f"overfits, so that noise may come out ahead of it at large budgets."
     )
-    figure = against_epsilon(tables, dashed=_LABELS[-1:])
-    figure.suptitle(
-        f"logistic on handwritten digits, odd or even: {num_rows:,} rows, delta {DELTA:g}", fontsize="medium"
-    )
-    figure.savefig(out / "figure.png", dpi=150)
+    figure = against_epsilon(tables, dashed=_LABELS[-1:], title=title_of(config, config.model))
+    drawing.save(figure, out / "figure.svg")
     _release(out, config)
     print(f"\n{_NEXT}")
 

@@ -17,7 +17,7 @@ class CompareConfig(TableOptions):
 
     Attributes:
       data: a public data set's name, or the file of a table.
-      out: the folder for cells, results.csv, summary.md and figure.png; a comparison found there is resumed.
+      out: the folder for cells, results.csv, summary.md and figure.svg; a comparison found there is resumed.
       schema: for a file, JSON that declares it, as `l2p schema` writes it.
       model: name of the model; `softmax` takes its number of classes from the data set or the schema.
       methods: method names; the others are compared with the first one. Without any: `universal`, its control,

@@ -8,15 +8,20 @@ from l2p.checkpoints.control import control_of
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.checkpoints.method_name import TUNED
 from l2p.checkpoints.overlaps import overlaps
+from l2p.compare import relative
 from l2p.compare.config import CompareConfig
 from l2p.compare.inputs import identity, kind_of, model_of, resolve_methods
+from l2p.compare.standings import PAIR
 from l2p.models import plain_name
 from l2p.task.rows import Rows
 
-#: Names of the checkpoints that hold a pair of LSTMs, as Hong et al. (2021) made them, begin with this.
-PAIR = "paper-"
-#: Beside the learned methods: AGD, which the pair is made to beat, the strongest hand-designed rivals, and no privacy.
-HAND_DESIGNED = ("agd", *(name + TUNED for name in ("agd", "noisygd", "noisygd_mean", "dp_fc")), "nonprivate")
+#: Beside the learned methods: AGD, which the pair is made to beat, the strongest hand-designed rivals, two references.
+HAND_DESIGNED = (
+    "agd",
+    *(name + TUNED for name in ("agd", "noisygd", "noisygd_mean", "dp_fc")),
+    relative.NONPRIVATE,
+    relative.CONSTANT,
+)
 
 
 def candidates(config: CompareConfig) -> list[str]:

@@ -30,6 +30,7 @@ from l2p.tables.public import catalog
 from l2p.tables.public_data import checked
 from l2p.tables.reading import is_table_file
 from l2p.tables.reading.address import is_address
+from l2p.tables.reading.opening import name_of
 from l2p.tables.same_table import refuse_same
 from l2p.tables.schema import Encoding, Schema, read_rows
 from l2p.task.rows import Rows
@@ -148,6 +149,21 @@ def kind_of(config: CompareConfig) -> str:
     if not is_file(config):
         return catalog.kind_of(config.data)
     return _schema_of(config).target.kind
+
+
+def title_of(config: CompareConfig, model: str) -> str:
+    """Table, target, model and what else a picture of the comparison has to say of it.
+
+    >>> title_of(CompareConfig("digits:odd", Path("cmp"), delta=1e-5), "logistic")
+    'digits:odd, target digit, model logistic, delta 1e-05, 10 seeds'
+    """
+    if not is_file(config):
+        table, target = config.data, catalog.target(config.data)
+    else:  # results of shards may be merged where their tables, or the schema, are not
+        table = name_of(config.data)
+        target = Schema.read(config.schema).target.column if config.schema and config.schema.is_file() else ""
+    words = [table, f"target {target}" if target else "", f"model {model}", f"delta {config.delta:g}"]
+    return ", ".join(word for word in [*words, f"{config.seeds} seeds"] if word)
 
 
 def resolve_methods(config: CompareConfig, rows: Rows) -> list[ComparedMethod]:

@@ -27,7 +27,7 @@ from l2p.task.rows import Rows
 
 
 def main(config: CompareConfig, shard: tuple[int, int] | None = None, folders: Sequence[Path] | None = None) -> None:
-    """Compare, then print tables and write results.csv, summary.md and figure.png into `config.out`.
+    """Compare, then print tables and write results.csv, summary.md and figure.svg into `config.out`.
 
     Args:
       config: what to compare.

@@ -9,6 +9,8 @@ from l2p.checkpoints.method_name import MethodName
 from l2p.compare.results import BySeed, Estimate, Metric, Row, by_seed, difference
 from l2p.protectors import HAND_DESIGNED
 
+#: Names of the checkpoints that hold a pair of LSTMs, as Hong et al. (2021) made them, begin with this.
+PAIR = "paper-"
 #: Marks on the names of methods that do not compete, in tables.
 MARKS = {"oracle": "†", "paper": "‡"}
 LEGEND = {

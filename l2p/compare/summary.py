@@ -1,4 +1,4 @@
-"""A comparison for people: tables on the terminal, the same in summary.md, and figure.png."""
+"""A comparison for people: tables on the terminal, the same in summary.md, and figure.svg."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,19 +6,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from l2p.compare import results, standings
+from l2p.base import drawing
+from l2p.compare import relative, results, standings
 from l2p.compare.config import CompareConfig
 from l2p.compare.figures import against_epsilon
+from l2p.compare.inputs import title_of
 from l2p.compare.wins import headline
 from l2p.models import find_model
-from l2p.tables.reading.opening import name_of
-from l2p.tables.schema import Schema
 
 Cells = Mapping[str, Mapping[float, object]]
 
 
 def report(rows: list[results.Row], config: CompareConfig, missing: str = "") -> None:
-    """Print the tables, and write them to `config.out` as summary.md beside figure.png.
+    """Print the tables, and write them to `config.out` as summary.md beside figure.svg.
 
     Args:
       rows: of results.csv.
@@ -43,22 +43,14 @@ def report(rows: list[results.Row], config: CompareConfig, missing: str = "") ->
         Console().print(line, markup=False, highlight=False)
     # The name in the results, where `softmax` of a config is `softmax:10`, for example.
     _write(config, str(rows[0]["model"]), tables, verdicts, legend, notes)
-    panels = {"test loss": results.by_method(rows, "test_loss")}
+    excess = relative.excess_loss(rows)
+    panels = {relative.LABEL: excess} if excess else {"test loss": results.by_method(rows, "test_loss")}
     panels[metric.label] = results.by_method(rows, metric.column)
     references = tuple(method for method, kind in kinds.items() if kind == "reference")
-    figure = against_epsilon(panels, headline(rows, config.adjacency), references)
-    figure.suptitle(_subject(config, str(rows[0]["model"])), fontsize="medium")
-    figure.savefig(config.out / "figure.png", dpi=150)
-
-
-def _subject(config: CompareConfig, model: str) -> str:
-    """The model, its target and its table, for the title of the figure."""
-    schema = config.schema
-    target = ""
-    if schema is not None and schema.is_file():  # results of shards may be merged where their tables are not
-        target = f" of {Schema.read(schema).target.column!r}"
-    table = config.data if schema is None else name_of(config.data)
-    return f"{model}{target} on {table}, delta {config.delta:g}, {config.adjacency}"
+    figure = against_epsilon(
+        panels, headline(rows, config.adjacency), references, title_of(config, str(rows[0]["model"]))
+    )
+    drawing.save(figure, config.out / "figure.svg")
 
 
 def _notes(rows: list[results.Row]) -> list[str]:
@@ -148,7 +140,7 @@ def _write(
         f"Model {model}, δ = {config.delta:g}, {config.adjacency} adjacency, {config.seeds} seeds; a seed fixes "
         "split and noise for every method. These are simulations with reproducible noise, scored on data outside any "
         "guarantee: nothing here is a private release. Every run is in results.csv.",
-        "![Test loss and the metric against epsilon](figure.png)",
+        "![Test loss and the metric against epsilon](figure.svg)",
     ]
     if verdicts:
         parts += ["## Who wins", "\n".join(f"- {line}" for line in verdicts)]

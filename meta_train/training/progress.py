@@ -1,9 +1,17 @@
 """A plot of a meta-training's log, redrawn at every evaluation, to watch a training while it runs."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from l2p.base import drawing
+from l2p.base.drawing import COLOURS, End
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Number of outer steps averaged in a smoothed curve, or a tenth of the log if that is less.
 SMOOTHED = 50
@@ -33,43 +41,55 @@ def draw(folder: Path) -> Path:
     Four panels: the score on training and on held-out tasks; the latter by band of budgets; the norms of meta-gradients
     before clipping; and, where spending is a constraint, its deviation from the target.
     """
-    # Imported here, as in `l2p.compare.figures`.
-    from matplotlib.figure import Figure
-
     lines = read_log(folder / "log.jsonl")
     evaluated = [line for line in lines if "held_out_score" in line]
-    steps, evaluated_steps = ([line["step"] for line in part] for part in (lines, evaluated))
-    figure = Figure(figsize=(10, 6.5), layout="constrained")
-    (scores, bands), (norms, constraint) = figure.subplots(2, 2)
+    figure, (scores, bands, norms, constraint) = drawing.panels(2, 2, height=3.2)
+    drawing.title(figure, f"{folder.name}, {len(lines)} outer steps")
+    steps = [line["step"] for line in lines]
 
-    scores.plot(steps, _smoothed([line["score"] for line in lines]), color="C0", label="training tasks, smoothed")
-    scores.plot(
-        evaluated_steps, [line["held_out_score"] for line in evaluated], "o-", color="C1", label="held-out tasks"
-    )
+    trained, held_out = (_smoothed([line["score"] for line in lines]), [line["held_out_score"] for line in evaluated])
+    _draw(scores, steps, {"training tasks, smoothed": trained})
+    _draw(scores, [line["step"] for line in evaluated], {"held-out tasks": held_out}, first=1, marker="o")
     scores.set_ylabel("log excess loss")
-    scores.legend()
 
-    table = np.array([line["held_out_score_per_budget"] for line in evaluated])
-    for band, values in enumerate(table.T if evaluated else ()):
-        bands.plot(evaluated_steps, values, color=f"{0.8 - 0.8 * band / max(table.shape[1] - 1, 1):.2f}")
+    by_budget = np.array([line["held_out_score_per_budget"] for line in evaluated])
+    for band, values in enumerate(by_budget.T if evaluated else ()):
+        share = band / max(by_budget.shape[1] - 1, 1)
+        bands.plot([line["step"] for line in evaluated], values, color=COLOURS[0], alpha=0.2 + 0.8 * share)
     bands.set_ylabel("held out, by budget (dark: large)")
 
-    for name, label in (("gradient_norm", "median"), ("largest_gradient_norm", "largest")):
-        if lines and name in lines[0]:
-            norms.semilogy(steps, [max(line[name], 1e-12) for line in lines], linewidth=0.5, label=label)
-            norms.legend()
+    norms.set_yscale("log")
+    of_norms = {"median": "gradient_norm", "largest": "largest_gradient_norm"}
+    there = {label: name for label, name in of_norms.items() if lines and name in lines[0]}
+    _draw(
+        norms,
+        steps,
+        {label: [max(line[name], 1e-12) for line in lines] for label, name in there.items()},
+        linewidth=0.5,
+    )
     norms.set_ylabel("norm of a task's meta-gradient")
 
     if lines and "constraint_abs" in lines[0]:
-        constraint.plot(steps, _smoothed([line["constraint"] for line in lines]), label="mean")
-        constraint.plot(steps, _smoothed([line["constraint_abs"] for line in lines]), label="mean of absolute values")
-        constraint.legend()
+        means = {"mean": "constraint", "mean of absolute values": "constraint_abs"}
+        _draw(constraint, steps, {label: _smoothed([line[name] for line in lines]) for label, name in means.items()})
     constraint.set_ylabel("budget spent minus target")
     for panel in (scores, bands, norms, constraint):
         panel.set_xlabel("outer step")
     path = folder / "progress.png"
     figure.savefig(path, dpi=100)
     return path
+
+
+def _draw(
+    panel: "Axes", steps: Sequence[int], lines: Mapping[str, Sequence[float] | np.ndarray], first: int = 0, **style: Any
+) -> None:
+    """Lines with their names, in colours from the `first` one on."""
+    ends = {}
+    for colour, (name, values) in zip(COLOURS[first:], lines.items(), strict=False):
+        panel.plot(steps, values, color=colour, markersize=3.5, **style)
+        if (finite := np.flatnonzero(np.isfinite(values))).size:
+            ends[name] = End(steps[finite[-1]], values[finite[-1]], colour)
+    drawing.name_lines(panel, ends)
 
 
 def _smoothed(values: list[float]) -> np.ndarray:

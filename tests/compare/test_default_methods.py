@@ -13,7 +13,7 @@ from l2p.commands.cli import main
 from l2p.compare import default_methods, results
 from l2p.compare.config import CompareConfig
 from l2p.compare.default_methods import HAND_DESIGNED, candidates, with_methods
-from l2p.compare.inputs import kind_of, load_rows, model_of
+from l2p.compare.inputs import kind_of, load_rows, model_of, title_of
 from l2p.privacy.budget import Budget
 from l2p.tables.schema import Category, Number, Schema, Target
 from l2p.tables.schema.target import Unit
@@ -84,6 +84,7 @@ def test_a_raw_table_is_encoded_by_its_schema(tmp_path):
     assert rows.x[:2].tolist() == [pytest.approx([0.61, 1.0, 0.0]), pytest.approx([0.24, 0.0, 1.0])]
     assert rows.y[:4].tolist() == [1.0, 0.0, 0.0, 1.0]
     assert (str(model_of(config)), kind_of(config)) == ("square", "binary")
+    assert title_of(config, "square") == "ward.csv, target back, model square, delta 1e-08, 10 seeds"
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def test_results_and_summary(config, capsys):
             assert float(row["epsilon_certified"]) <= float(row["epsilon"])
     assert "Test accuracy" in capsys.readouterr().out
     assert "| method | ε = 0.5 | ε = 2 |" in (config.out / "summary.md").read_text()
-    assert (config.out / "figure.png").stat().st_size > 0
+    assert (config.out / "figure.svg").stat().st_size > 0
 
 
 def test_a_method_that_cannot_certify_gives_empty_cells(config):

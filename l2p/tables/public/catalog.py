@@ -96,6 +96,15 @@ def kind_of(name: str) -> Kind:
     return "regression" if count is None else "binary" if count == 2 else "multiclass"
 
 
+def target(name: str) -> str:
+    """What is predicted in a set, known without reading it; empty where only the table says.
+
+    >>> target("adult"), target("openml:segment")
+    ('yearly income', '')
+    """
+    return "" if openml.is_openml(name) else _named(name)[0].target
+
+
 def _named(name: str) -> tuple[PublicSet, Variant | None, str]:
     """The set that a name asks for, its variant if the name has a colon, and what follows the colon."""
     base, colon, text = name.partition(":")
