@@ -63,15 +63,14 @@ def bent_or_straight(schema: Schema, bent: Mapping[str, Bent], means: Means | No
     curved = dataclasses.replace(schema, columns=columns)
     count, crowded = len(bent), sum(each.crowds for each in bent.values())
     crowds = schema.target.classes is not None and crowded >= LEAST_SHARE * count
-    reason = f"the values of {crowded} of {count} crowd between their bounds"
+    reason = f"since the values of {crowded} of {count} crowd between their bounds"
     if means is None:
         if crowds:
-            return curved, f"Numbers are curves, since {reason}; --epsilon, --delta and --rows say if these pay."
+            return curved, f"Numbers are curves, {reason}; --epsilon, --delta and --rows say if these pay."
         return schema, "Numbers are straight lines; with --epsilon, --delta and --rows they are curves where that pays."
     least, signal = LEAST_SIGNAL_CROWDED if crowds else LEAST_SIGNAL, means.signal(curved)
-    amount = (
-        f"mu N is {signal:.3g} for each encoded feature; curves pay from {least:g} on" + f", since {reason}" * crowds
-    )
+    amount = f"mu N is {signal:.3g} for each encoded feature; curves pay from {least:g} on"
+    amount += f", {reason}" if crowds else ""
     if signal >= least:
         return curved, f"Numbers are curves: {amount}."
     return schema, f"Numbers are straight lines: with curves {amount}."
