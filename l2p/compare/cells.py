@@ -21,6 +21,9 @@ from l2p.compare.results import Cell, Row
 
 #: The facts that all cells of a comparison share: its settings and its data.
 FACTS = ("data", "model", "delta", "adjacency", "accountant", "aux", "table_sha256", "splits_sha256", "l2p")
+#: The first version of l2p whose comparisons give the same numbers as this one, so that a folder may hold results of
+#: both. It is raised with every change of what a seed computes.
+SAME_NUMBERS_SINCE = "0.1.0"
 #: The facts of those with public rows, which all others lack.
 PUBLIC_FACTS = ("public_share", "public_per_class", "public_shift", "public_sha256")
 #: Allowed difference between two runs of one cell: sums in single precision depend on the other runs of the batch.
