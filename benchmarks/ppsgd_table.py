@@ -323,9 +323,10 @@ def prepared(cell: Cell, name: str) -> tuple[Protector, Setup]:
     Raises:
       InputError: the method has no guarantee for this model.
     """
-    method, kind = HAND_DESIGNED[cell.method], load(cell.data)[1]
+    method, (rows, kind) = HAND_DESIGNED[cell.method], load(cell.data)
     budget = method.budget(Budget(cell.epsilon, DELTA, Adjacency.REPLACE_ONE))
-    private, public, _ = divided(cell.data, 0, method(budget, name).needs_public)
+    needs_public = method(budget, find_model(name), len(rows.y)).needs_public
+    private, public, _ = divided(cell.data, 0, needs_public)
     count, features = private.x.shape
     if cell.method == "nonprivate":
         return without_privacy(name, count, kind)
