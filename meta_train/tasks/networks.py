@@ -23,6 +23,11 @@ ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "gelu": jax.nn.gelu}
 #: or it has a sum of `RANK` outer products added to it, which begins at zero.
 HEAD, ADAPTER = "head", "adapter"
 RANK = 2
+#: Rectified convolutions of three by three pixels, at every other of them, on square images, or of three along a line;
+#: and a linear layer.
+IMAGE, LINE = CONVOLUTIONS = ("image", "line")
+PATCH, STRIDE = 3, 2
+KINDS = (*ACTIVATIONS, HEAD, ADAPTER, *CONVOLUTIONS)
 #: Seed of the params that runs of a network start from.
 SEED = 5
 #: Columns that vary less are not scaled up: those of zeros that fill up narrow tables are none.
@@ -34,8 +39,9 @@ class Loss:
     """Cross-entropy of a network on one row, (params, {"x": f32[k], "y": f32[]}) -> f32[]; equal where shapes are.
 
     Attributes:
-      kind: one of `ACTIVATIONS`, for a network whose layers are all trained; `HEAD` or `ADAPTER`, which are rectified.
-      widths: of the hidden layers.
+      kind: one of `ACTIVATIONS`, for a network of dense layers that are all trained; or `HEAD`, `ADAPTER` or one of
+        `CONVOLUTIONS`, which are rectified.
+      widths: of the hidden layers; channels of convolutions.
       num_classes: K.
     """
 
@@ -45,13 +51,13 @@ class Loss:
 
     def params(self, num_features: int) -> dict[str, Any]:
         """The public starting point, normal with the variance 2 or 1 over the number of inputs, and zero offsets."""
-        sizes, chance = (num_features, *self.widths, self.num_classes), np.random.default_rng(SEED)
+        chance = np.random.default_rng(SEED)
         gain = 1.0 if self.kind == "tanh" else 2.0
 
         def matrix(inputs: int, outputs: int, gain: float = gain) -> np.ndarray:
             return chance.normal(0.0, math.sqrt(gain / inputs), (inputs, outputs)).astype(np.float32)
 
-        pairs = list(itertools.pairwise(sizes))
+        pairs = self._sizes(num_features)
         layers = [
             {"w": matrix(*pair, gain if pair != pairs[-1] else 1.0), "b": np.zeros(pair[1], np.float32)}
             for pair in pairs
@@ -61,13 +67,39 @@ class Loss:
         inputs, outputs = pairs[0]
         return {"layers": layers, "in": matrix(inputs, RANK), "out": np.zeros((RANK, outputs), np.float32)}
 
+    def _sizes(self, num_features: int) -> list[tuple[int, int]]:
+        """Inputs and outputs of every layer."""
+        if self.kind not in CONVOLUTIONS:
+            return list(itertools.pairwise((num_features, *self.widths, self.num_classes)))
+        shape, sizes = self._places(num_features), []
+        for channels in self.widths:
+            sizes.append((PATCH ** (len(shape) - 1) * shape[-1], channels))
+            shape = (*(-(-side // STRIDE) for side in shape[:-1]), channels)
+        return [*sizes, (math.prod(shape), self.num_classes)]
+
+    def _places(self, num_features: int) -> tuple[int, ...]:
+        """The shape of a row for convolutions: places, and one channel."""
+        side = math.isqrt(num_features)
+        if self.kind == IMAGE and side**2 != num_features:
+            raise InputError(
+                f"images of {num_features} pixels are not square; set num_features to squares, such as 64 for 8x8."
+            )
+        return (side, side, 1) if self.kind == IMAGE else (num_features, 1)
+
     def is_trained(self, path: str) -> bool:
         """Whether the params at a path are trained."""
-        return self.kind in ACTIVATIONS or not path.startswith("layers/0/")
+        return self.kind not in (HEAD, ADAPTER) or not path.startswith("layers/0/")
 
     def logits(self, params: dict[str, Any], x: jax.Array) -> jax.Array:
         """Logits f32[K] of one row."""
         activation = ACTIVATIONS.get(self.kind, jax.nn.relu)
+        if self.kind in CONVOLUTIONS:
+            *convolutions, last = params["layers"]
+            out = x.reshape(self._places(x.shape[0]))
+            for layer in convolutions:
+                offsets = jnp.expand_dims(layer["b"], range(out.ndim - 1))
+                out = activation(_patches(out) @ layer["w"] + offsets)
+            return out.reshape(-1) @ last["w"] + last["b"]
         first, *others = params["layers"]
         out = x @ first["w"] + first["b"]
         if self.kind == ADAPTER:
@@ -79,6 +111,20 @@ class Loss:
     def __call__(self, params: dict[str, Any], row: dict[str, jax.Array]) -> jax.Array:
         label = row["y"].astype(jnp.int32)
         return optax.softmax_cross_entropy_with_integer_labels(self.logits(params, row["x"]), label)
+
+
+def _patches(x: jax.Array) -> jax.Array:
+    """What a convolution sees at each of its places, f32[..., patch], of places with channels f32[..., c]."""
+    for axis in range(x.ndim - 1):
+        places = -(-x.shape[axis] // STRIDE)
+        ends = [(0, 0)] * x.ndim
+        ends[axis] = (PATCH // 2, PATCH)
+        padded = jnp.pad(x, ends)
+        x = jnp.concatenate(
+            [jax.lax.slice_in_dim(padded, first, first + STRIDE * places, STRIDE, axis) for first in range(PATCH)],
+            axis=-1,
+        )
+    return x
 
 
 class Network(CustomLoss):
@@ -111,11 +157,11 @@ def find(name: str, num_features: int) -> Network:
     """
     kind, *numbers = name.split(":")
     widths = numbers[0].split(",") if numbers else []
-    has_form = kind in (*ACTIVATIONS, HEAD, ADAPTER) and len(numbers) == 2
+    has_form = kind in KINDS and len(numbers) == 2
     if not has_form or not all(number.isdecimal() and int(number) for number in (*widths, numbers[1])):
         raise InputError(
-            f"network {name!r} is unknown; name its kind ({', '.join((*ACTIVATIONS, HEAD, ADAPTER))}), the widths of "
-            "its hidden layers and the number of classes, as in relu:64,64:10."
+            f"network {name!r} is unknown; name its kind ({', '.join(KINDS)}), the widths of its "
+            "hidden layers and the number of classes, as in relu:64,64:10."
         )
     loss = Loss(kind, tuple(map(int, widths)), int(numbers[1]))
     row = {"x": jax.ShapeDtypeStruct((num_features,), jnp.float32), "y": jax.ShapeDtypeStruct((), jnp.float32)}

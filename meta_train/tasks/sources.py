@@ -16,6 +16,7 @@ from meta_train.tasks import own_tables
 from meta_train.tasks.family import Family, TaskFamily
 from meta_train.tasks.fresh_rows import Halved
 from meta_train.tasks.mixtures import Mixture
+from meta_train.tasks.pictures import Pictures
 from meta_train.tasks.quadratics import QUADRATICS, Quadratics
 from meta_train.tasks.synthetic import (
     STYLES,
@@ -41,6 +42,8 @@ PLAIN = 0.6
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
 #: Families of synthetic tasks without several classes.
 _SYNTHETIC = {SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
+#: Synthetic images and signals, followed by the number of their classes.
+IMAGES, SIGNALS = "synthetic:images:", "synthetic:signals:"
 #: Separates the names of a mixture's sources.
 AND = "+"
 
@@ -87,19 +90,21 @@ def _classes_of_table(source: str) -> int | None:
 
 
 def _drawn_classes(source: str) -> int | None:
-    """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number, in any style; None for other sources.
+    """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number, in any style, or `IMAGES` or `SIGNALS`
+    plus a number; None for other sources.
 
     Raises:
       InputError: what follows is not a number of classes.
     """
     plain = _style_of(source)[1]
-    if not plain.startswith(SYNTHETIC_CLASSES):
+    prefix = next((prefix for prefix in (SYNTHETIC_CLASSES, IMAGES, SIGNALS) if plain.startswith(prefix)), None)
+    if prefix is None:
         return None
-    count = plain.removeprefix(SYNTHETIC_CLASSES)
+    count = plain.removeprefix(prefix)
     if not count.isdecimal() or int(count) < 3:
         raise InputError(
-            f"source {source!r} does not say how many classes its tasks have, from 3 up; name it "
-            f"{SYNTHETIC_CLASSES}10, or {SYNTHETIC} for two."
+            f"source {source!r} does not say how many classes its tasks have, from 3 up; name it {prefix}10, or "
+            f"{SYNTHETIC} for two."
         )
     return int(count)
 
@@ -137,7 +142,7 @@ def families(source: str, fresh_rows: bool = False, distinct: bool = False) -> t
         are the table as it is; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
         `mnist:rest:3,5:features:1152`, the same digits with 1152 frozen features; `QUADRATICS`, `SYNTHETIC`,
         `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families, with one of
-        `STYLES` in their names (`synthetic:rough:numbers`); a user's
+        `STYLES` in their names (`synthetic:rough:numbers`); `IMAGES` or `SIGNALS` and a number, likewise; a user's
         own table that was read (`own_tables`); or several sources of one kind joined by `AND`.
       fresh_rows: whether runs are scored on rows of their task that they did not read. Held-out tasks from users' own
         tables are then these tables, of which runs read the rows to train on and are scored on the held-out ones.
@@ -158,7 +163,10 @@ def _families(source: str) -> tuple[Family, Family]:
         stacked = frozenset(place for place, part in enumerate(parts_of(source)) if is_openml(part) or is_own(part))
         return Mixture(train, stacked), Mixture(held_out, stacked)
     style, plain_source = _style_of(source)
-    if classes := _drawn_classes(source):
+    if (classes := _drawn_classes(source)) and not plain_source.startswith(SYNTHETIC_CLASSES):
+        first, second = (Pictures(stream, classes, source.startswith(SIGNALS)) for stream in (0, 1))
+        return first, second
+    if classes:
         first, second = (SyntheticClasses(stream, style=style, num_classes=classes) for stream in (0, 1))
         return first, second
     if source == QUADRATICS:

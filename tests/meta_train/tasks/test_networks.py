@@ -23,7 +23,12 @@ KEY = jax.random.key(0)
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    [("tanh:5,3:4", 6 * 5 + 6 * 3 + 4 * 4), ("head:5:2", 6 * 2), ("adapter:5:3", 4 * 2 + 2 * 5 + 6 * 3)],
+    [
+        ("tanh:5,3:4", 6 * 5 + 6 * 3 + 4 * 4),
+        ("head:5:2", 6 * 2),
+        ("adapter:5:3", 4 * 2 + 2 * 5 + 6 * 3),
+        ("line:2,3:4", 4 * 2 + 7 * 3 + 7 * 4),
+    ],
 )
 def test_what_is_trained_lies_in_a_vector_from_which_runs_start(name, size):
     model = networks.find(name, 4 if name == "adapter:5:3" else 5)
@@ -44,6 +49,25 @@ def test_an_adapter_begins_as_the_network_that_it_adapts():
     row = jnp.ones(4)
     np.testing.assert_array_equal(model.function.logits(params, row), model.function.logits(moved, row))
     assert any((jax.grad(lambda p: model.function.logits(p, row).sum())(params)["out"] != 0).ravel())
+
+
+def test_convolutions_are_those_of_jax():
+    model = networks.find("image:2,3:4", 25)
+    params, image = model.as_given(model.init(26)), np.random.default_rng(0).normal(size=(5, 5)).astype(np.float32)
+    out = image[None, :, :, None]
+    for layer, channels in zip(params["layers"], (1, 2), strict=False):
+        # A patch lists the places of a line within each of the lines.
+        kernel = layer["w"].reshape(3, 3, channels, -1).swapaxes(0, 1)
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        out = jax.lax.conv_general_dilated(out, kernel, (2, 2), [(1, 1), (1, 1)], dimension_numbers=dimensions)
+        out = jax.nn.relu(out + layer["b"][None, None, None])
+    logits = out.reshape(-1) @ params["layers"][-1]["w"] + params["layers"][-1]["b"]
+    np.testing.assert_allclose(model.function.logits(params, image.ravel()), logits, rtol=1e-5)
+
+
+def test_images_that_are_not_square_are_refused():
+    with pytest.raises(InputError, match="not square"):
+        networks.find("image:4:3", 60)
 
 
 @pytest.mark.parametrize("name", ["relu", "relu:64", "sigmoid:64:2", "relu:64,:2", "relu:0:2", "relu:64:2:3"])
@@ -109,7 +133,7 @@ def test_a_method_is_tuned_on_networks_and_then_trains_a_users_own(tmp_path):
     assert result.card.steps == 3
 
 
-def test_shipped_settings_are_of_networks_that_no_image_was_among():
+def test_shipped_settings_are_of_networks_that_no_digits_were_among():
     config = resolve("dp_adam-tuned-custom-networks")
     assert config.tasks.all_models == ("custom",)
     assert not any("mnist" in source or "digits" in source for source in config.tasks.all_sources)
