@@ -122,6 +122,7 @@ def test_both_forms_have_the_trust_model_what_was_stated_and_each_earlier_run_on
     for sentence in (*stated.values(), "2025-12-24: noisygd, epsilon 0.2, delta 1e-08, accountant rdp; counts for 0.2"):
         assert text.count(sentence) == 1
     assert "not stated" not in text
+    assert text.lower().index("in their own words, checked by nobody") < text.index(stated["justification"])
 
 
 @pytest.mark.parametrize(
@@ -160,6 +161,15 @@ def test_the_draft_for_a_registry_has_the_fields_of_its_template(some_card):
         block: names.split() for block, names in REGISTRY.items()
     }
     assert entry["deployment"]["privacy_loss"]["privacy_parameters"] == {"epsilon": 0.1, "delta": 1e-8}
+
+
+def test_the_draft_for_a_registry_vouches_neither_for_declarations_nor_for_statements():
+    bought = "The bounds of 'age' were bought with the budget."
+    entry = registry.entry(card(not_private=[bought]).stating({"audit": "Passed, says <us>"}))["deployment"]
+    assert "alone" not in entry["implementation"]["preprocessing_and_hyperparameter_tuning"]
+    assert entry["dp_variant"]["unprotected_quantities"] == bought
+    about = entry["implementation"]["additional_information"]
+    assert about.index("checked by nobody") < about.index("Passed, says <us>")
 
 
 @pytest.mark.parametrize("adjacency", Adjacency)

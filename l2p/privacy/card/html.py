@@ -8,7 +8,7 @@ from l2p.privacy.card import plots
 from l2p.privacy.card import text as wording
 from l2p.privacy.card.card import Card
 from l2p.privacy.card.plots import Granted
-from l2p.privacy.card.statements import on_card
+from l2p.privacy.card.statements import STATED, UNCHECKED, on_card
 from l2p.privacy.events import MECHANISMS
 
 #: The colours of queries differ by 20 and more in CIE Lab, also for readers who are colour blind.
@@ -89,7 +89,7 @@ def sections(card: Card, trace: Sequence[Granted] | None = None, limit: float | 
         "What it means": "".join(f"<p>{escape(text)}</p>" for text in wording.meaning(card)),
         wording.VOUCHED: bullets(wording.vouched(card)),
         "Warnings": bullets(card.warnings),
-        "Stated by whoever released it": facts("In their own words, checked by nobody", on_card(card.statements)),
+        STATED: facts(UNCHECKED.capitalize(), on_card(card.statements)),
         "What was not private": bullets(card.not_private),
         "What it rests on": facts("How the guarantee was reached", wording.grounds(card)),
         wording.EARLIER: bullets(wording.earlier_runs(card)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from l2p.privacy.card import text as wording
-from l2p.privacy.card.statements import on_card
+from l2p.privacy.card.statements import STATED, UNCHECKED, on_card
 
 if TYPE_CHECKING:
     from l2p.privacy.card.card import Card
@@ -82,7 +82,8 @@ def _implementation(card: "Card") -> dict[str, Any]:
     software = ", ".join(f"{name} {version}" for name, version in card.versions.items())
     return {
         "preprocessing_and_hyperparameter_tuning": (
-            f"Features are encoded by public declarations alone. Protector: {wording.provenance(card)['Protector']}."
+            "What was public of features and their encoding is named with the unprotected quantities. Protector: "
+            f"{wording.provenance(card)['Protector']}."
         ),
         "mechanisms": " ".join(
             [*(f"{wording.mechanism(kind)}." for kind in card.mechanisms), f"{card.float_mode}. {software}."]
@@ -91,7 +92,7 @@ def _implementation(card: "Card") -> dict[str, Any]:
         "post_processing": "Everything after the noised answers: the protector's updates, and all predictions.",
         "justification": (card.statements or {}).get("justification", ""),
         "utility": card.learned,
-        "additional_information": f"Contact: {stated['Contact']}. Audit: {stated['Audit']}.",
+        "additional_information": f"{STATED}, {UNCHECKED}: contact: {stated['Contact']}. Audit: {stated['Audit']}.",
     }
 
 

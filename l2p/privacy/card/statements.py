@@ -7,6 +7,8 @@ from l2p.base.errors import InputError
 #: Titles on a card by the names of statements, and what it says where there is none.
 TITLES = {"justification": "Justification", "contact": "Contact", "audit": "Audit"}
 _UNSTATED = {"justification": "not stated", "contact": "not stated", "audit": "none"}
+#: Title of all of them, and what goes for each.
+STATED, UNCHECKED = "Stated by whoever released it", "in their own words, checked by nobody"
 #: The most characters of one statement: a card is read by people.
 LONGEST = 2000
 

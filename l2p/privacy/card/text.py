@@ -4,7 +4,7 @@ import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from l2p.privacy.card.statements import on_card
+from l2p.privacy.card.statements import STATED, UNCHECKED, on_card
 from l2p.privacy.card.unit import described, in_words, is_row
 from l2p.privacy.cost import sampling
 from l2p.privacy.events import Adjacency
@@ -178,8 +178,8 @@ def render(card: "Card") -> str:
     sections = [] if card.private_release else [_paragraph("", BANNER)]
     sections.append(_paragraph("", subject(card)))
     sections.append(_paragraph("", " ".join([headline(card), *meaning(card)])))
-    labelled = (grounds(card) | provenance(card) | on_card(card.statements)).items()
-    sections.append("\n".join(_paragraph(f"{label:<14}", text) for label, text in labelled))
+    sections.append(_labelled(grounds(card) | provenance(card)))
+    sections.append(f"{STATED} ({UNCHECKED})\n{_labelled(on_card(card.statements))}")
     sections.append("\n".join(["Queries answered", *(f"- {mechanism(kind)}" for kind in card.mechanisms)]))
     for title, sentences in (
         (VOUCHED, vouched(card)),
@@ -190,6 +190,10 @@ def render(card: "Card") -> str:
         if sentences:
             sections.append("\n".join([title, *(_paragraph("- ", text) for text in sentences)]))
     return "\n\n".join(["PRIVACY CARD", *sections]) + "\n"
+
+
+def _labelled(facts: dict[str, str]) -> str:
+    return "\n".join(_paragraph(f"{label:<14}", text) for label, text in facts.items())
 
 
 def composition(card: "Card") -> str:
