@@ -1,7 +1,8 @@
 """Predictions of a trained model on raw tables, in the target's own words or units.
 
 Rows are encoded by the schema that the model was trained with, one at a time, so the prediction for a row depends on
-that row alone: not on the order of columns, the kind of file, or the rows beside it.
+that row alone: not on the order of columns, the kind of file, or the rows beside it. Only a declared rate, a share of
+the rows to predict for, makes it depend on those.
 """
 
 import dataclasses
