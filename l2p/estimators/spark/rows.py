@@ -67,13 +67,14 @@ class SparkRows(RemoteRows):
         return "SparkRows(not shown)"
 
     def refuse_equal(self, public: Rows) -> None:
-        """Refuse public rows, encoded as these, that are these very rows, in any order.
+        """Refuse public rows, encoded as these, that are these very rows, in any order; null rows aside.
 
         Raises:
           InputError: they are.
         """
-        digests = sum(digest for _, digest in self._expected.values())
-        if len(public.y) == self.num_rows and (digests - sum_of_rows(public, self._key)) % 2**64 == 0:
+        others = self.num_rows - len(public.y)  # all null, if the rest are these
+        digests = sum(digest for _, digest in self._expected.values()) - sum_of_rows(public, self._key)
+        if others >= 0 and (digests - others * sum_of_rows(worker.null_row(self.num_features), self._key)) % 2**64 == 0:
             raise InputError(PUBLIC_ROWS)
 
     def exact_sum(self, summed: Callable[[Iterator[Rows]], ExactSum], lines: np.ndarray | None) -> ExactSum:

@@ -124,7 +124,7 @@ def summed(
                 indices = lines[slice(*np.searchsorted(lines, (start, start + len(rows.y))))] - start
                 rows = Rows(rows.x[indices], rows.y[indices], rows.mask[indices])
             yield from ArraySource(rows, SUM_BLOCK).blocks()
-        yield from ArraySource(_null(size), SUM_BLOCK).blocks()  # the unit of a sum is known once a block was added
+        yield from ArraySource(null_row(size), SUM_BLOCK).blocks()  # the unit of a sum is known once a block was added
 
     with withheld("adding up rows on Spark"), jax.enable_x64(True):
         total = ask(blocks())
@@ -159,7 +159,7 @@ def rows_of(batch: pa.RecordBatch, size: int) -> Rows:
     return Rows(x.reshape(-1, size), y, mask)  # pyrefly: ignore[bad-argument-type]
 
 
-def _null(size: int) -> Rows:
+def null_row(size: int) -> Rows:
     """One null row."""
     return Rows(np.zeros((1, size), np.float32), np.zeros(1, np.float32), np.zeros(1, np.float32))  # pyrefly: ignore[bad-argument-type]
 

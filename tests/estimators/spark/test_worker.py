@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from l2p.base.errors import InputError
 from l2p.models import find_model
 from l2p.oracle import sums as blocks
 from l2p.oracle.sums import BlockSum, exact_sum
@@ -169,3 +170,18 @@ def test_a_package_that_is_missing_is_not_said_to_be_in_the_executors_logs():
         _failing("encoding"),
     ):
         raise missing_here
+
+
+@pytest.mark.parametrize("null", [0, 3])
+def test_public_rows_that_are_the_private_ones_are_refused_whatever_rows_of_these_are_null(null):
+    x, y = table()
+    x[:null] = np.nan
+    private = WARD.rows(dict(zip(WARD.schema.features, x.T, strict=True)) | {"back": y.astype(object)}, "null")
+    public = jax.tree.map(lambda leaf: leaf[null:][::-1], private)
+    rows = object.__new__(SparkRows)  # without a cluster to read
+    rows.num_rows, rows.num_features, rows._key = N, D, 7
+    rows._expected = {0: (N, sum_of_rows(private, 7))}
+    with pytest.raises(InputError, match="the private table itself"):
+        rows.refuse_equal(public)
+    rows.refuse_equal(jax.tree.map(lambda leaf: leaf[1:], public))
+    rows.refuse_equal(public.replace(x=public.x[:, ::-1]))
