@@ -75,7 +75,7 @@ def run(network: nn.Module, train: Any, test: Any, method: str, epsilon: float, 
 
 
 def main() -> None:
-    print("# Methods on networks\n\n" + INTRODUCTION)
+    print("# Methods on networks, untuned\n\n" + INTRODUCTION)
     print(f"({platform.machine()}, jax {jax.__version__}, Python {platform.python_version()}).")
     print("\n| data | network | epsilon | method | test loss | accuracy |\n|---|---|---|---|---|---|")
     for make, network in ((digits, Shallow()), (digits, Deep()), (clusters, Shallow())):

@@ -39,7 +39,7 @@ CHOOSING = (100, 101, 102)
 #: The most rows that are trained on.
 MOST_ROWS = 8_000
 INTRODUCTION = """\
-# Methods on networks
+# Methods on networks, tuned elsewhere
 
 Networks that a user brings along as a loss of one row, trained by simulated runs of every method: as its authors set
 it, with settings that were tuned on public tasks of networks (`:tuned`; `l2p meta-train --recipe

@@ -48,6 +48,7 @@ nb_execution_mode = "off"  # notebooks are committed with their outputs, and pyt
 
 # Docstrings are plain text with names in single backticks.
 default_role = "code"
+highlight_language = "none"  # a fence that names no language is what a command prints
 autodoc_typehints = "none"  # a docstring says what it takes, with shapes
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True

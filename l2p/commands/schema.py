@@ -145,7 +145,10 @@ def _report(sample: "Sampled") -> list[str]:
 
 
 def _counted(sample: "Sampled") -> str:
-    """The number of columns to learn from, and the names of those that are ignored, in words."""
+    """The number of columns to learn from and of their features, and the names of those that are ignored, in words."""
+    from l2p.tables.schema import Encoding
+
     ignored = [name for name, (kind, _) in sample.why.items() if kind == "ignored"]
     names = f" ({', '.join(ignored)})" if ignored else ""
-    return f"{len(sample.schema.features)} columns to learn from, {len(ignored)} ignored{names}"
+    features = len(Encoding(sample.schema).names)
+    return f"{len(sample.schema.features)} columns to learn from, as {features} features; {len(ignored)} ignored{names}"

@@ -17,6 +17,7 @@ from l2p.privacy.card.card import Card
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.rounded import rounded
 from l2p.tables.schema import Category, Column, Ignore, Schema
+from l2p.tables.schema.columns import Value
 from l2p.tables.schema.names import names_of, text_of
 
 #: Weights that are listed; the others are in the model's file.
@@ -130,8 +131,15 @@ def _declared(name: str, column: Column) -> tuple[str, str, str]:
         values = "number, bounds bought" if bounds == "private" else f"number, bounds {_listed(bounds)}"
         values += "" if column.curve is None else ", as a curve"
     missing = column.missing
-    fill = "refused" if missing is None else "an average" if missing.fill is None else f"count as {missing.fill}"
+    fill = (
+        "refused" if missing is None else "an average" if missing.fill is None else f"count as {_short(missing.fill)}"
+    )
     return values, fill, str(len(names_of(name, column)))
+
+
+def _short(fill: Value) -> str:
+    """A stand-in for missing cells, a number in six digits."""
+    return f"{fill:g}" if isinstance(fill, float) else text_of(fill)
 
 
 def _listed(values: Sequence[Any]) -> str:

@@ -21,7 +21,7 @@ from tests.commands.raw_tables import BUDGET, WARD, changed, declared, lines, ma
 def test_a_public_sample_completes_a_schema_that_apply_runs_unedited(folder, tmp_path):
     code, text = make_schema(folder, "--from", str(folder / "public.csv.gz"), out="public.json")
     assert code == 0, text
-    assert "2 columns to learn from, 1 ignored (name)" in text
+    assert "2 columns to learn from, as 4 features; 1 ignored (name)" in text
     assert "name  ignored   300 values in 300 rows, most of them in one row alone, as names and addresses are" in text
     schema = Schema.read(folder / "public.json")
     assert isinstance(schema.columns["name"], Ignore)
@@ -74,7 +74,7 @@ def test_a_sample_says_of_every_column_what_it_gave_or_why_nothing(tmp_path):
         word = {Ignore: "ignored", Number: "number", Category: "category"}[kind]
         assert why in output.partition(f" {name} {word} ")[2][:170], name
     assert "lacking ignored not in the sample" in output
-    assert "4 columns to learn from, 12 ignored (name, note, " in output
+    assert " features; 12 ignored (name, note, " in output
     assert schema.target == Target("back", ("No", "apple"))  # without "No." and "apple."
     assert not any(word in (tmp_path / "schema.json").read_text() for word in ("Person", "P-0", "2024", "text 3"))
     for options, phrase in (
@@ -97,17 +97,25 @@ def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_pa
     means = [["--epsilon", "1", "--delta", "1e-6", "--rows", str(number)] for number in (1000, 2000)]
     crowded, even, number = public(crowd=True), public(crowd=False), ["--target", "dose"]
     for options, are_curves, phrase in (
-        (crowded, True, "Numbers are curves, since the values of 1 of 2 crowd between their bounds;"),
+        (crowded, True, "Numbers are curves, since 1 of the 2 with many values crowd in a small part of"),
         (
             [*crowded, *means[0]],
             True,
-            "29.6 for each encoded feature; curves pay from 1 on, since the values of 1 of 2",
+            "is 29.6 for each of 8 features, and they pay from 1 on, since 1 of the 2",
         ),
-        ([*crowded, *means[0], "--rows", "30"], False, "Numbers are straight lines: with curves mu N is 0.888 "),
+        (
+            [*crowded, *means[0], "--rows", "30"],
+            False,
+            "Numbers are straight lines: with curves mu N, the budget times the rows, is 0.888 ",
+        ),
         ([*crowded, "--curve", "0"], False, "age number bounds"),
         (even, False, "Numbers are straight lines; with --epsilon, --delta and --rows"),
-        ([*even, *means[0]], False, "Numbers are straight lines: with curves mu N is 29.6 "),
-        ([*even, *means[1]], True, "Numbers are curves: mu N is 59.2 "),
+        (
+            [*even, *means[0]],
+            False,
+            "Numbers are straight lines: with curves mu N, the budget times the rows, is 29.6 ",
+        ),
+        ([*even, *means[1]], True, "Numbers are curves: mu N, the budget times the rows, is 59.2 "),
         ([*crowded, *number], False, "Numbers are straight lines; "),
     ):
         (tmp_path / "schema.json").unlink(missing_ok=True)

@@ -63,14 +63,18 @@ def bent_or_straight(schema: Schema, bent: Mapping[str, Bent], means: Means | No
     curved = dataclasses.replace(schema, columns=columns)
     count, crowded = len(bent), sum(each.crowds for each in bent.values())
     crowds = schema.target.classes is not None and crowded >= LEAST_SHARE * count
-    reason = f"since the values of {crowded} of {count} crowd between their bounds"
+    crowd = f"{crowded} of the {count} with many values crowd in a small part of their bounds"
+    features = len(Encoding(curved).names)
     if means is None:
         if crowds:
-            return curved, f"Numbers are curves, {reason}; --epsilon, --delta and --rows say if these pay."
+            return curved, (
+                f"Numbers are curves, since {crowd}, where a straight line is nearly flat. With --epsilon, --delta and "
+                f"--rows they are where the budget carries {features} features; --curve 0 makes lines."
+            )
         return schema, "Numbers are straight lines; with --epsilon, --delta and --rows they are curves where that pays."
     least, signal = LEAST_SIGNAL_CROWDED if crowds else LEAST_SIGNAL, means.signal(curved)
-    amount = f"mu N is {signal:.3g} for each encoded feature; curves pay from {least:g} on"
-    amount += f", {reason}" if crowds else ""
+    amount = f"mu N, the budget times the rows, is {signal:.3g} for each of {features} features"
+    pays = f"they pay from {least:g} on" + (f", since {crowd}" if crowds else "")
     if signal >= least:
-        return curved, f"Numbers are curves: {amount}."
-    return schema, f"Numbers are straight lines: with curves {amount}."
+        return curved, f"Numbers are curves: {amount}, and {pays}."
+    return schema, f"Numbers are straight lines: with curves {amount}, and {pays}."
