@@ -95,9 +95,8 @@ figure
 #
 # scikit-learn's digits, odd against even, at epsilon 1: the train loss after each step, and the share of the budget
 # that the step spent. `L2P_NOTEBOOK_SEEDS` sets the number of splits. A seed fixes the split and the noise of every
-# method. The noise comes from JAX keys: these are simulations on public data, not private releases. `l2p compare
-# --data digits:odd
-# --accountant rdp` makes tables and the figure of such a comparison.
+# method. The noise comes from JAX keys: these are simulations on public data, not private releases.
+# `l2p compare --data digits:odd --accountant rdp` makes tables and the figure of such a comparison.
 
 # %%
 config = CompareConfig(

@@ -1,5 +1,7 @@
 """Options that compile quickly."""
 
+import importlib.metadata
+
 import jax
 import pytest
 
@@ -13,6 +15,10 @@ def _forgotten():
     compiled.quick_options.cache_clear()
 
 
+@pytest.mark.skipif(
+    not importlib.metadata.version("jaxlib").startswith("0.10."),
+    reason="newer ones have dropped one of the options, so none is used",
+)
 def test_options_are_known_to_this_jax_and_change_no_result():
     options = compiled.quick_options()
     assert options == compiled.QUICK

@@ -34,7 +34,9 @@ def test_the_schema_is_one_and_describes_every_field():
     Draft202012Validator.check_schema(published)
     names = {field.name for field in dataclasses.fields(Card)}
     assert (
-        names == set(published["properties"]) == {*published["required"], "mu", "public", "table", "engine"}
+        names
+        == set(published["properties"])
+        == {*published["required"], "mu", "public", "table", "engine", "statements"}
     )  # which older ones lack
     assert all(field["description"] for field in published["properties"].values())
     assert "http" not in json.dumps(published).replace(published["$schema"], "")
