@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -16,9 +17,9 @@ class Report:
 
     run_folder: tyro.conf.Positional[Path]
     """Folder that `l2p apply` wrote."""
-    ledger: Path | None = None
+    ledger: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Ledger of the run's data set: all of its runs are then listed."""
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """The page to write; default report.html in the run's folder. An older one is replaced."""
     open: tyro.conf.FlagCreatePairsOff[bool] = False
     """Open it in a browser."""

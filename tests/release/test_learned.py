@@ -58,7 +58,7 @@ def test_a_clear_table_is_told_from_noise_and_only_with_enough_budget(protector,
 def test_a_release_says_it_on_its_card_and_its_result():
     result = private_train(CLEAR, "noisygd", Budget(2.0, 1e-5))
     assert result.learned == result.card.learned == learned.SIGNAL
-    assert "Learned     Something: the answers of this run stand out" in result.card.to_text()
+    assert "Learned Something: the answers of this run stand out" in " ".join(result.card.to_text().split())
     assert "stand out from noise and chance" in html.render(result.card)
     assert learned.SIGNAL not in result.card.warnings
 
