@@ -11,7 +11,7 @@ from l2p.base.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Put everything of a run on one page: card, trace, model, encoding, forecast, ledger.
+    """Put all of a run on one page: card, trace, model, encoding, forecast, ledger.
 
     It reads the folder of the run alone, and no private row."""
 
