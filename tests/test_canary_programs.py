@@ -91,6 +91,7 @@ def test_nothing_is_kept_where_the_number_of_lines_is_private(folder):
     assert programs(folder) == {}
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_a_loss_which_may_hold_rows(folder):
     some = TABLES[0][:3].copy()
 

@@ -21,7 +21,7 @@ from tests.commands.raw_tables import BUDGET, WARD, changed, declared, lines, ma
 def test_a_public_sample_completes_a_schema_that_apply_runs_unedited(folder, tmp_path):
     code, text = make_schema(folder, "--from", str(folder / "public.csv.gz"), out="public.json")
     assert code == 0, text
-    assert "2 columns to learn from, as 4 features; 1 ignored (name)" in text
+    assert "2 columns to learn from, as 5 features; 1 ignored (name)" in text
     assert "name  ignored   300 values in 300 rows, most of them in one row alone, as names and addresses are" in text
     schema = Schema.read(folder / "public.json")
     assert isinstance(schema.columns["name"], Ignore)
