@@ -30,8 +30,8 @@ from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.tables.reading import open_table
 from l2p.tables.schema import Category, Encoding, Number, Schema, read_rows
-from l2p.tables.schema.carried import Means
 from l2p.tables.schema.cells import numbers
+from l2p.tables.schema.curve_choice import Allowance
 from l2p.tables.schema.template import from_public
 from l2p.task.rows import Rows
 
@@ -63,8 +63,10 @@ def parts(table: Raw, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def schema_of(table: Raw, epsilon: float, curve: int | None) -> Schema:
     """The schema from the public sample; `curve` 0 declares straight lines."""
     target = list(table.sample)[-1]
-    means = Means(Budget(epsilon, DELTA), len(parts(table, 0)[0])) if curve is None else None
-    return from_public(open_table(dict(table.sample)), target, target_type=target_type(table), curve=curve, means=means)
+    allowance = Allowance(Budget(epsilon, DELTA), len(parts(table, 0)[0])) if curve is None else None
+    return from_public(
+        open_table(dict(table.sample)), target, target_type=target_type(table), curve=curve, allowance=allowance
+    )
 
 
 def of_universal(table: Raw, schema: Schema, epsilon: float, seeds: range) -> list[float]:

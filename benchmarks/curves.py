@@ -98,11 +98,11 @@ def declared(table: Raw, count: int | None, at: str) -> Schema:
     schema = from_public(source, target, source.names, target_type=target_type(table), curve=count or 0)
     if at == "quantiles":
         return schema
-    bent = {name for name, column in schema.columns.items() if getattr(column, "curve", None)}
-    crowded = {name for name in bent if crowds(_values(table, schema, name), schema.columns[name].bounds)}
+    curved = {name for name, column in schema.columns.items() if getattr(column, "curve", None)}
+    crowded = {name for name in curved if crowds(_values(table, schema, name), schema.columns[name].bounds)}
     columns = {
         name: dataclasses.replace(column, curve=count if at == "bounds" else column.curve if name in crowded else None)
-        if name in bent
+        if name in curved
         else column
         for name, column in schema.columns.items()
     }

@@ -100,4 +100,4 @@ try:
         private.drop(columns="target"), private["target"]
     )
 except l2p.InputError as refusal:
-    print(refusal)
+    print(str(refusal).replace(f"{folder}/", ""))  # whose name is another in every run

@@ -13,7 +13,7 @@ from l2p.tables.table_options import TableOptions
 if TYPE_CHECKING:
     from l2p.tables.reading import RawSource
     from l2p.tables.schema import Schema
-    from l2p.tables.schema.carried import Means
+    from l2p.tables.schema.curve_choice import Allowance
     from l2p.tables.schema.template import Sampled
 
 _WIDTH = 100
@@ -72,7 +72,7 @@ class MakeSchema(TableOptions):
                 "--curve bends what a public sample shows to be numbers, and there is none; name one by --from, or "
                 'write "curve" into the template.'
             )
-        means = self._means()
+        allowance = self._allowance()
         source = open_table(self.data or self.public, dataclasses.replace(self.format, ignore=()))
         if fault := complaint_of_missing(source.names, self.ignore):
             raise InputError(f"--ignore names columns, and {source.title} {fault}")
@@ -84,7 +84,7 @@ class MakeSchema(TableOptions):
             if self.data is not None:
                 refuse_same([self.data], [self.public], SAMPLE)
             public = open_table(self.public, self.format)
-            sample = sampled(public, self.target, source.names, self.target_type, self.format, self.curve, means)
+            sample = sampled(public, self.target, source.names, self.target_type, self.format, self.curve, allowance)
             if self.data is not None:
                 _refuse_own_rows(source, public, sample.schema)
             text, report = as_text(to_json(sample.schema)), _report(sample)
@@ -98,10 +98,10 @@ class MakeSchema(TableOptions):
         print(*report, f"written to {self.out}: {summary}", sep="\n")
         return 0
 
-    def _means(self) -> "Means | None":
+    def _allowance(self) -> "Allowance | None":
         """What the run may spend and on how many rows, if that was said."""
         from l2p.privacy.budget import Budget
-        from l2p.tables.schema.carried import Means
+        from l2p.tables.schema.curve_choice import Allowance
 
         if self.epsilon is None and self.delta is None and self.rows is None:
             return None
@@ -114,7 +114,7 @@ class MakeSchema(TableOptions):
             raise InputError(
                 f"--epsilon, --delta and --rows choose between curves and straight lines, but {reason}; leave them out."
             )
-        return Means(Budget(self.epsilon, self.delta), self.rows)
+        return Allowance(Budget(self.epsilon, self.delta), self.rows)
 
 
 def _refuse_own_rows(source: "RawSource", sample: "RawSource", schema: "Schema") -> None:

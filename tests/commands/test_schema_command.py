@@ -94,28 +94,28 @@ def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_pa
 
     (tmp_path / "private.csv").write_text("age;dose;back\n")
     # mu is .2367 at epsilon 1, and there are 8 features with curves.
-    means = [["--epsilon", "1", "--delta", "1e-6", "--rows", str(number)] for number in (1000, 2000)]
+    allowances = [["--epsilon", "1", "--delta", "1e-6", "--rows", str(number)] for number in (1000, 2000)]
     crowded, even, number = public(crowd=True), public(crowd=False), ["--target", "dose"]
     for options, are_curves, phrase in (
         (crowded, True, "Numbers are curves, since 1 of the 2 with many values crowd in a small part of"),
         (
-            [*crowded, *means[0]],
+            [*crowded, *allowances[0]],
             True,
             "is 29.6 for each of 8 features, and they pay from 1 on, since 1 of the 2",
         ),
         (
-            [*crowded, *means[0], "--rows", "30"],
+            [*crowded, *allowances[0], "--rows", "30"],
             False,
             "Numbers are straight lines: with curves mu N, the budget times the rows, is 0.888 ",
         ),
         ([*crowded, "--curve", "0"], False, "age number bounds"),
         (even, False, "Numbers are straight lines; with --epsilon, --delta and --rows"),
         (
-            [*even, *means[0]],
+            [*even, *allowances[0]],
             False,
             "Numbers are straight lines: with curves mu N, the budget times the rows, is 29.6 ",
         ),
-        ([*even, *means[1]], True, "Numbers are curves: mu N, the budget times the rows, is 59.2 "),
+        ([*even, *allowances[1]], True, "Numbers are curves: mu N, the budget times the rows, is 59.2 "),
         ([*crowded, *number], False, "Numbers are straight lines; "),
     ):
         (tmp_path / "schema.json").unlink(missing_ok=True)
@@ -126,8 +126,8 @@ def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_pa
         assert [curve is not None and len(curve) for curve in curves] == [are_curves and 4] * len(curves)
     for options, phrase in (
         (["--epsilon", "1"], "write all three, or none of them"),
-        (means[0], "there is no public sample (--from)"),
-        ([*means[0], *even, "--curve", "6"], "--curve has chosen already"),
+        (allowances[0], "there is no public sample (--from)"),
+        ([*allowances[0], *even, "--curve", "6"], "--curve has chosen already"),
         ([*even, "--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),
     ):
         code, text = make_schema(tmp_path, *options, out="none.json")

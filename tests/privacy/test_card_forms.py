@@ -164,10 +164,10 @@ def test_the_draft_for_a_registry_has_the_fields_of_its_template(some_card):
 
 
 def test_the_draft_for_a_registry_vouches_neither_for_declarations_nor_for_statements():
-    bought = "The bounds of 'age' were bought with the budget."
-    entry = registry.entry(card(not_private=[bought]).stating({"audit": "Passed, says <us>"}))["deployment"]
+    not_private = "The bounds of 'age' were bought with the budget."
+    entry = registry.entry(card(not_private=[not_private]).stating({"audit": "Passed, says <us>"}))["deployment"]
     assert "alone" not in entry["implementation"]["preprocessing_and_hyperparameter_tuning"]
-    assert entry["dp_variant"]["unprotected_quantities"] == bought
+    assert entry["dp_variant"]["unprotected_quantities"] == not_private
     about = entry["implementation"]["additional_information"]
     assert about.index("checked by nobody") < about.index("Passed, says <us>")
 

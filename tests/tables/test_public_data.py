@@ -122,10 +122,10 @@ def test_other_machines_leave_out_rows_that_equal_public_ones_themselves():
     both, null = overlapping()
     query = ClippedGradient(Logistic(), jnp.ones(3), FeatureMap.identity(2), jnp.float32(0.5), jnp.ones(()))
     with jax.enable_x64(True):
-        asked = BlockSum(query, None, None)
+        summed = BlockSum(query, None, None)
         there, everywhere = (
-            apart(Elsewhere(both), PUBLIC).exact_sum(asked, None),
-            Elsewhere(both).exact_sum(asked, None),
+            apart(Elsewhere(both), PUBLIC).exact_sum(summed, None),
+            Elsewhere(both).exact_sum(summed, None),
         )
         here = exact_sum(query, jax.tree.map(jnp.asarray, null))
         np.testing.assert_array_equal(there.value, here.value)

@@ -22,8 +22,8 @@ def checked(statements: Mapping[str, str | None] | None) -> dict[str, str] | Non
     >>> checked({"contact": " the data office,\\n room 4 ", "audit": None})
     {'contact': 'the data office, room 4'}
     """
-    made = {name: text for name, text in (statements or {}).items() if text is not None}
-    for name, text in made.items():
+    stated = {name: text for name, text in (statements or {}).items() if text is not None}
+    for name, text in stated.items():
         if name not in TITLES:
             raise InputError(
                 f"a card has no place for a statement called {str(name)[:40]!r}; state {', '.join(TITLES)}, or leave "
@@ -36,8 +36,8 @@ def checked(statements: Mapping[str, str | None] | None) -> dict[str, str] | Non
                 f"the {name} on a card is longer than {LONGEST:,} characters or holds control characters, and people "
                 "are to read it; write a few sentences."
             )
-        made[name] = line
-    return made or None
+        stated[name] = line
+    return stated or None
 
 
 def on_card(statements: Mapping[str, str] | None) -> dict[str, str]:

@@ -9,9 +9,9 @@ import numpy as np
 from l2p.base.errors import InputError
 from l2p.tables.header import listed
 from l2p.tables.reading import Format, RawSource
-from l2p.tables.schema.carried import KNOTS, Bent, Means, bent_or_straight
 from l2p.tables.schema.cells import codes, numbers, whole_number
 from l2p.tables.schema.columns import Category, Column, Ignore, Missing, Number, Value
+from l2p.tables.schema.curve_choice import KNOTS, Allowance, Curved, curves_or_lines
 from l2p.tables.schema.curves import LEAST, checked_count, crowds, knots_among
 from l2p.tables.schema.file import FORMAT, format_fields
 from l2p.tables.schema.sample import MAX_CLASSES, MAX_VALUES, described, refuse_commas, why_ignored
@@ -105,7 +105,7 @@ def sampled(
     target_type: Literal["number", "classes"] | None = None,
     format: Format | None = None,
     curve: int | None = None,
-    means: Means | None = None,
+    allowance: Allowance | None = None,
 ) -> Sampled:
     """A complete schema for tables like a public one, whose cells are read freely.
 
@@ -124,8 +124,8 @@ def sampled(
         for classes, and other numbers for a number.
       format: as the sample was opened with; kept with the schema, whose columns are those that it does not ignore.
       curve: how many knots the curves of numbers with more than `MAX_CLASSES` values have (`knots_among`); 0 for
-        straight lines; None decides by how values lie and by `means` (`l2p.tables.schema.carried`).
-      means: the budget and the number of rows of the run.
+        straight lines; None decides by how values lie and by `allowance` (`l2p.tables.schema.curve_choice`).
+      allowance: the budget and the number of rows of the run.
 
     Raises:
       InputError: the sample lacks the target or has no rows, its target is neither classes nor numbers, or its numbers
@@ -151,12 +151,12 @@ def sampled(
     declaration = _target(target, whole[target], source.types.get(target, ""), target_type)
     columns: dict[str, Column] = {}
     why: dict[str, tuple[str, str]] = {}
-    bent: dict[str, Bent] = {}
+    curved: dict[str, Curved] = {}
     for name in features:
         kind, cells = source.types.get(name, ""), whole.get(name)
         columns[name], why[name] = _read(name, cells, kind, _why_unread(source, name, format), curve or 0)
         if curve is None and cells is not None and isinstance(columns[name], Number):
-            bent |= _bent(name, cells, kind)
+            curved |= _curved(name, cells, kind)
     if all(isinstance(column, Ignore) for column in columns.values()):
         raise InputError(
             f"no column of {source.title} is left to learn from: {_in_words(why)}. Declare them by hand: leave out "
@@ -164,20 +164,20 @@ def sampled(
         )
     why[target] = "target", _of_target(declaration, target_type)
     schema = Schema(columns, declaration, encoding=format.encoding, decimal=format.decimal)
-    if not bent:
+    if not curved:
         return Sampled(schema, why)
-    schema, reason = bent_or_straight(schema, bent, means)
-    return Sampled(schema, why | {name: described(schema.columns[name]) for name in bent}, reason)
+    schema, reason = curves_or_lines(schema, curved, allowance)
+    return Sampled(schema, why | {name: described(schema.columns[name]) for name in curved}, reason)
 
 
-def _bent(name: str, cells: np.ndarray, kind: str) -> dict[str, Bent]:
+def _curved(name: str, cells: np.ndarray, kind: str) -> dict[str, Curved]:
     """A number with a curve, by name, and whether its values crowd; nothing for one with too few values."""
     column = _column(cells, kind, KNOTS)
     if not isinstance(column, Number) or column.curve is None:
         return {}
     values = numbers(cells, MISSING_WORDS)
     low, *_, high = column.knots
-    return {name: Bent(column, crowds(values[np.isfinite(values)], (low, high)))}
+    return {name: Curved(column, crowds(values[np.isfinite(values)], (low, high)))}
 
 
 def _is_readable(source: RawSource, name: str) -> bool:

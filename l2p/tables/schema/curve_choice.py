@@ -17,7 +17,7 @@ KNOTS, LEAST_SIGNAL = 4, 40.0
 LEAST_SHARE, LEAST_SIGNAL_CROWDED = 0.25, 1.0
 
 
-class Bent(NamedTuple):
+class Curved(NamedTuple):
     """A number with a curve, and whether its public values crowd between its bounds (`curves.crowds`)."""
 
     column: Number
@@ -25,7 +25,7 @@ class Bent(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Means:
+class Allowance:
     """What a run may spend, and on how many rows.
 
     Attributes:
@@ -44,7 +44,7 @@ class Means:
 
         >>> from l2p.tables.schema import Number, Target
         >>> age = Schema({"age": Number(0, 120, curve=4)}, Target("back", classes=("no", "yes")))
-        >>> round(Means(Budget(1.0, 1e-6), 1000).signal(age), 1)
+        >>> round(Allowance(Budget(1.0, 1e-6), 1000).signal(age), 1)
         59.2
         """
         if self.budget.delta == 0:
@@ -53,28 +53,28 @@ class Means:
         return mu * self.num_rows / len(Encoding(schema).names)
 
 
-def bent_or_straight(schema: Schema, bent: Mapping[str, Bent], means: Means | None) -> tuple[Schema, str]:
-    """A schema whose numbers are the `bent` ones, by name, where that pays, else as it is; and why.
+def curves_or_lines(schema: Schema, curved: Mapping[str, Curved], allowance: Allowance | None) -> tuple[Schema, str]:
+    """A schema whose numbers are the `curved` ones, by name, where that pays, else as it is; and why.
 
     Curves pay where values crowd and the target has classes: a line through crowded values is flat beside a category's
     0 and 1. Least squares lose by them at small budgets.
     """
-    columns = {**schema.columns, **{name: each.column for name, each in bent.items()}}
-    curved = dataclasses.replace(schema, columns=columns)
-    count, crowded = len(bent), sum(each.crowds for each in bent.values())
+    columns = {**schema.columns, **{name: each.column for name, each in curved.items()}}
+    with_curves = dataclasses.replace(schema, columns=columns)
+    count, crowded = len(curved), sum(each.crowds for each in curved.values())
     crowds = schema.target.classes is not None and crowded >= LEAST_SHARE * count
     crowd = f"{crowded} of the {count} with many values crowd in a small part of their bounds"
-    features = len(Encoding(curved).names)
-    if means is None:
+    features = len(Encoding(with_curves).names)
+    if allowance is None:
         if crowds:
-            return curved, (
+            return with_curves, (
                 f"Numbers are curves, since {crowd}, where a straight line is nearly flat. With --epsilon, --delta and "
                 f"--rows they are where the budget carries {features} features; --curve 0 makes lines."
             )
         return schema, "Numbers are straight lines; with --epsilon, --delta and --rows they are curves where that pays."
-    least, signal = LEAST_SIGNAL_CROWDED if crowds else LEAST_SIGNAL, means.signal(curved)
+    least, signal = LEAST_SIGNAL_CROWDED if crowds else LEAST_SIGNAL, allowance.signal(with_curves)
     amount = f"mu N, the budget times the rows, is {signal:.3g} for each of {features} features"
     pays = f"they pay from {least:g} on" + (f", since {crowd}" if crowds else "")
     if signal >= least:
-        return curved, f"Numbers are curves: {amount}, and {pays}."
+        return with_curves, f"Numbers are curves: {amount}, and {pays}."
     return schema, f"Numbers are straight lines: with curves {amount}, and {pays}."
