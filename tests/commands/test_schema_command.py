@@ -116,6 +116,7 @@ def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_pa
             "Numbers are straight lines: with curves mu N, the budget times the rows, is 29.6 ",
         ),
         ([*even, *allowances[1]], True, "Numbers are curves: mu N, the budget times the rows, is 59.2 "),
+        ([*even, *allowances[1], "--adjacency", "replace_one"], False, "the budget times the rows, is 29.6 "),
         ([*crowded, *number], False, "Numbers are straight lines; "),
     ):
         (tmp_path / "schema.json").unlink(missing_ok=True)
@@ -126,6 +127,7 @@ def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_pa
         assert [curve is not None and len(curve) for curve in curves] == [are_curves and 4] * len(curves)
     for options, phrase in (
         (["--epsilon", "1"], "write all three, or none of them"),
+        (["--adjacency", "replace_one"], "write all three, or none of them"),
         (allowances[0], "there is no public sample (--from)"),
         ([*allowances[0], *even, "--curve", "6"], "--curve has chosen already"),
         ([*even, "--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),

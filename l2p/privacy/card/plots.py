@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Protocol
 
+from l2p.base.drawing import CARD_COLOURS
+
 #: Of a figure, and of what is drawn in it.
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 72, 628, 30, 216
 #: Points or bars in a figure; a longer run is thinned, so that a card stays small.
 _MAX_POINTS = 300
-#: Queries with a colour of their own; a run asks of fewer kinds.
-_COLOURS = 8
 Point = tuple[float, float]
 
 
@@ -74,7 +74,7 @@ def _levels(name: str, title: str, answers: Iterable[tuple[str, int, float]]) ->
     keys = _keys(list(series))
     for index, (query, points) in enumerate(series.items()):
         places = [f"{x(step):.1f},{y(value):.1f}" for step, value in _thin(points)]
-        colour = index % _COLOURS
+        colour = index % len(CARD_COLOURS)
         dots = "".join(f"M{place}h0" for place in places) if len(places) <= 60 else ""
         parts.append(f'<path class="line c{colour}" d="M{"L".join(places)}"/><path class="dot c{colour}" d="{dots}"/>')
         left, height = keys[index]
