@@ -56,6 +56,7 @@ KINDS_OF_COLUMNS = {
     "visits": (lambda i: i % 5, Number, "bounds 0 to 4.4 weight"),
     "weight": (lambda i: f"{50 + i * 17 % 60}.{i}", Number, "bounds"),
     "ward": (lambda i: "nse"[i % 3], Category, "3 values"),
+    "pain": (lambda i: ("none", "some", "much")[i % 3], Category, "2 values; 'none' is read as missing"),
     "grid": (lambda i: f"field {i % 7}", Category, "7 values"),
 }
 
