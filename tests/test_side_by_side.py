@@ -72,3 +72,26 @@ def test_a_program_that_is_run_alone_leaves_the_runs_of_others(driver, tmp_path,
     assert [(run["library"], run["seed"], run["epsilon"]) for run in rest] == [
         ("OpenDP", seed, float(epsilon)) for seed in driver.PROGRAMS["OpenDP"].seeds for epsilon in driver.EPSILONS
     ]
+
+
+def test_the_page_on_other_libraries_has_the_figures_of_this_one(driver):
+    made = {}
+    for run in map(json.loads, driver.RUNS.read_text().splitlines()):
+        made.setdefault((run["library"], run["form"], run["epsilon"]), []).append(run)
+    lines = (driver.ROOT / "docs" / "libraries.md").read_text().splitlines()
+    shown = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+    for title, library, form in [
+        ("l2p, nothing set", "l2p", "default"),
+        ("OpenDP (synthetic rows by AIM, then a logistic regression)", "OpenDP", "default"),
+        *(
+            (f"{name}, {form}", name, form)
+            for name in ("jax-privacy", "Opacus", "diffprivlib")
+            for form in ("default", "tuned")
+        ),
+    ]:
+        (row,) = [cells for cells in shown if cells[0] == title]
+        means = [float(driver.cells(made[library, form, epsilon])[2].split()[0]) for epsilon in (0.1, 1.0, 3.0)]
+        assert [float(cell) for cell in row[1:4]] == means
+        if form == "default":
+            count = sum(driver.code_lines(driver.PEERS / name) for name in driver.PROGRAMS[library].lines)
+            assert row[4].split(",")[0].split()[0] == str(count)

@@ -1,4 +1,4 @@
-"""The look of every figure that matplotlib draws: colours, bands, names at the ends of lines, files for light and dark.
+"""The look of every figure: colours, and for matplotlib bands, names at the ends of lines, files for light and dark.
 
 Nothing here knows what a figure shows. A figure is drawn in light colours; `save` adds the dark ones as a style sheet.
 """
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 COLOURS = ("#0068b8", "#c24a00", "#2a7f71", "#6c0f6c", "#683a23", "#7c00f7")
 #: The same on a dark page.
 DARK_COLOURS = ("#58b0f0", "#ff8f4a", "#34e2c5", "#ff276f", "#ffd817", "#7474ff")
+#: Two more of each, for the lines of a card: a run may ask more than six kinds of queries.
+CARD_COLOURS = (*COLOURS, "#000000", "#000084")
+DARK_CARD_COLOURS = (*DARK_COLOURS, "#b4f090", "#fc30c0")
 PAGE, DARK_PAGE = "#ffffff", "#14171b"
 TEXT, DARK_TEXT = "#000000", "#e6e9ec"
 #: Lines without a name, in the background.

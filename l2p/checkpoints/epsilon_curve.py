@@ -13,7 +13,7 @@ from l2p.privacy.rounded import rounded
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TITLES = ("epsilon", "odds, times", "noise", "gain, %", "8 in 10 runs")
 ODDS = (
-    "Odds: the most times that the odds of seeing anything that is released may change with one protected row, but for "
+    "Odds: the factor by which one protected row can change the odds of anything that is released, at most, but for "
     "a probability of delta."
 )
 

@@ -238,7 +238,7 @@ def _notes() -> Iterator[str]:
         f"table held {100 * basis.covered:.0f} % of its runs. A table whose features say nothing has nothing to "
         "gain, which no forecast can know."
     )
-    yield "A budget is enough from where nine of ten such runs beat the best constant prediction."
+    yield "A budget is enough where nine of ten such runs beat the best constant prediction."
 
 
 def _too_little(first: Forecast, rows: int, budget: Budget) -> Iterator[str]:

@@ -114,7 +114,7 @@ def _release(out: Path, config: CompareConfig) -> None:
     """One model whose noise comes from the operating system, with its card."""
     private = split(load_rows(config), 0).private
     begun = time.perf_counter()
-    result = private_train(private, LEARNED, Budget(RELEASED, DELTA))
+    result = private_train(private, LEARNED, Budget(RELEASED, DELTA)).of_table(DATA, "odd")
     total = len(config.methods) + 1
     _say(f"[{total}/{total}] one real release: {time.perf_counter() - begun:.0f} s")
     pixels = [f"pixel_{index}" for index in range(shape_of(private)[1])]

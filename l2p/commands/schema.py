@@ -49,6 +49,8 @@ class MakeSchema(TableOptions):
     """With --from: the budget of the run, with --delta and --rows; numbers are curves if it carries them."""
     delta: float | None = None
     """Of that budget."""
+    adjacency: Literal["zero_out", "add_remove", "replace_one"] | None = None
+    """Of that budget: which tables are neighbours, as in `l2p apply`, by default zero_out."""
     rows: int | None = None
     """The number of rows N of the private table, with --epsilon."""
 
@@ -100,21 +102,22 @@ class MakeSchema(TableOptions):
 
     def _allowance(self) -> "Allowance | None":
         """What the run may spend and on how many rows, if that was said."""
-        from l2p.privacy.budget import Budget
+        from l2p.privacy.budget import Adjacency, Budget
         from l2p.tables.schema.curve_choice import Allowance
 
-        if self.epsilon is None and self.delta is None and self.rows is None:
+        if (self.epsilon, self.delta, self.rows, self.adjacency) == (None,) * 4:
             return None
         if self.epsilon is None or self.delta is None or self.rows is None:
             raise InputError(
-                "--epsilon, --delta and --rows together say whether curves pay; write all three, or none of them."
+                "--epsilon, --delta and --rows together say whether curves pay, and --adjacency belongs to them; write "
+                "all three, or none of them."
             )
         if self.public is None or self.curve is not None:
             reason = "there is no public sample (--from)" if self.public is None else "--curve has chosen already"
             raise InputError(
                 f"--epsilon, --delta and --rows choose between curves and straight lines, but {reason}; leave them out."
             )
-        return Allowance(Budget(self.epsilon, self.delta), self.rows)
+        return Allowance(Budget(self.epsilon, self.delta, Adjacency(self.adjacency or "zero_out")), self.rows)
 
 
 def _refuse_own_rows(source: "RawSource", sample: "RawSource", schema: "Schema") -> None:

@@ -16,3 +16,12 @@ def rounded(value: float, up: bool, digits: int = 3) -> str:
         return str(value)
     rounding = decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR
     return f"{float(decimal.Context(prec=digits, rounding=rounding).create_decimal(f'{value:.9e}')):.{digits}g}"
+
+
+def in_digits(number: float) -> str:
+    """A number with four digits, or to the unit.
+
+    >>> in_digits(0.000123456), in_digits(61.5312), in_digits(90702.3), in_digits(1e9)
+    ('0.0001235', '61.53', '90,702', '1e+09')
+    """
+    return f"{number:,.0f}" if 1e3 <= number < 1e7 else f"{number:.4g}"

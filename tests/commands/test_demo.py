@@ -22,7 +22,9 @@ def test_the_demo_shows_who_wins_releases_one_model_and_says_what_to_type_next(t
     monkeypatch.setattr(demo, "SEEDS", 2)
     demo.main(tmp_path)
     assert {"results.csv", "figure.svg", "release"} <= {path.name for path in tmp_path.iterdir()}
-    assert Card.from_json(tmp_path / "release" / "card.json").private_release
+    card = Card.from_json(tmp_path / "release" / "card.json")
+    assert card.private_release
+    assert card.table == {"name": demo.DATA, "target": "odd"}
     assert (tmp_path / "release" / "card.html").is_file()
     out, err = capsys.readouterr()
     out = out.replace(str(tmp_path), "l2p-demo")

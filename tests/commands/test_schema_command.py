@@ -56,6 +56,7 @@ KINDS_OF_COLUMNS = {
     "visits": (lambda i: i % 5, Number, "bounds 0 to 4.4 weight"),
     "weight": (lambda i: f"{50 + i * 17 % 60}.{i}", Number, "bounds"),
     "ward": (lambda i: "nse"[i % 3], Category, "3 values"),
+    "pain": (lambda i: ("none", "some", "much")[i % 3], Category, "2 values; 'none' is read as missing"),
     "grid": (lambda i: f"field {i % 7}", Category, "7 values"),
 }
 
@@ -116,6 +117,7 @@ def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_pa
             "Numbers are straight lines: with curves mu N, the budget times the rows, is 29.6 ",
         ),
         ([*even, *allowances[1]], True, "Numbers are curves: mu N, the budget times the rows, is 59.2 "),
+        ([*even, *allowances[1], "--adjacency", "replace_one"], False, "the budget times the rows, is 29.6 "),
         ([*crowded, *number], False, "Numbers are straight lines; "),
     ):
         (tmp_path / "schema.json").unlink(missing_ok=True)
@@ -126,6 +128,7 @@ def test_numbers_are_curves_where_values_crowd_or_the_budget_carries_them(tmp_pa
         assert [curve is not None and len(curve) for curve in curves] == [are_curves and 4] * len(curves)
     for options, phrase in (
         (["--epsilon", "1"], "write all three, or none of them"),
+        (["--adjacency", "replace_one"], "write all three, or none of them"),
         (allowances[0], "there is no public sample (--from)"),
         ([*allowances[0], *even, "--curve", "6"], "--curve has chosen already"),
         ([*even, "--epsilon", "1", "--delta", "1", "--rows", "9"], "delta is 1.0"),

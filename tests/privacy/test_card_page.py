@@ -101,19 +101,42 @@ CONES = {
 TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
 
 
-def lab(colour, cones):
+def linear(colour):
     channels = np.array([int(colour[place : place + 2], 16) for place in (0, 2, 4)]) / 255
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    xyz = TO_XYZ @ np.clip(cones @ linear, 0, 1) / [0.9505, 1.0, 1.089]
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def lab(colour, cones):
+    xyz = TO_XYZ @ np.clip(cones @ linear(colour), 0, 1) / [0.9505, 1.0, 1.089]
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
 @pytest.mark.parametrize("cones", CONES)
-def test_every_reader_can_tell_the_colours_of_queries_apart_in_light_and_dark(cones):
+def test_every_reader_can_tell_queries_apart_in_light_and_dark_by_colour_or_by_dashes(cones):
+    style = html.render(card())
+    dashes = {
+        name: dash
+        for rule, dash in re.findall(r"^(\.line.*?) \{ stroke-dasharray: ([\d ]+);", style.replace("} .", "}\n."), re.M)
+        for name in re.findall(r"\.(c\d)", rule)
+    }
+    assert len(set(dashes.values())) == 3
+    for theme in re.findall(r":root {(.*?)}", style, re.DOTALL):
+        lines = {
+            name: (lab(colour, np.array(CONES[cones])), dashes.get(name))
+            for name, colour in re.findall(r"--(c\d): #(\w{6})", theme)
+        }
+        assert len(lines) == 8
+        for (one, dash), (other, other_dash) in itertools.combinations(lines.values(), 2):
+            assert np.linalg.norm(one - other) > (20 if dash == other_dash else 10)
+
+
+def test_names_of_queries_are_read_on_the_ground_of_their_figure():
     for theme in re.findall(r":root {(.*?)}", html.render(card()), re.DOTALL):
-        in_lab = [lab(colour, np.array(CONES[cones])) for colour in re.findall(r"--c\d: #(\w{6})", theme)]
-        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(in_lab, 2)) > 20
+        wash = re.search(r"--wash: #(\w{6})", theme)[1]
+        for colour in re.findall(r"--c\d: #(\w{6})", theme):
+            dark, light = sorted(TO_XYZ[1] @ linear(each) for each in (colour, wash))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5  # WCAG 2.2, level AA
 
 
 def test_the_table_of_queries_shrinks_to_a_phone():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from l2p.base.drawing import CARD_COLOURS, DARK_CARD_COLOURS, DARK_PAGE, DARK_TEXT, PAGE
 from l2p.privacy.card import plots
 from l2p.privacy.card import text as wording
 from l2p.privacy.card.card import Card
@@ -11,14 +12,25 @@ from l2p.privacy.card.plots import Granted
 from l2p.privacy.card.statements import STATED, UNCHECKED, on_card
 from l2p.privacy.events import MECHANISMS
 
-#: The colours of queries differ by 20 and more in CIE Lab, also for readers who are colour blind.
-_STYLE = """
-:root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0; --wash: #f4f6f8;
-  --stop: #b3201b; --cap: #b3201b; --c0: #1166bb; --c1: #bb4400; --c2: #552222; --c3: #8822ff; --c4: #332255;
-  --c5: #aa5577; --c6: #886644; --c7: #0022aa; }
-@media (prefers-color-scheme: dark) { :root { --page: #14171b; --text: #e6e9ec; --soft: #9ba6b2; --line: #363d45;
-  --wash: #1d2126; --stop: #a51d18; --cap: #ff8f85; --c0: #66bbff; --c1: #dd6611; --c2: #ffddaa; --c3: #bb7788;
-  --c4: #bbff22; --c5: #aa66ff; --c6: #dd55bb; --c7: #88aa66; } }
+
+def _variables(colours: Sequence[str]) -> str:
+    return " ".join(f"--c{place}: {colour};" for place, colour in enumerate(colours))
+
+
+_QUERIES = "".join(
+    f".c{place} {{ stroke: var(--c{place}); }} svg .key.c{place} {{ stroke: none; fill: var(--c{place}); }}\n"
+    for place in range(len(CARD_COLOURS))
+)
+_THEMES = f"""
+:root {{ color-scheme: light dark; --page: {PAGE}; --text: #1b1f24; --soft: #59636e; --line: #d5dae0; --wash: #f9fafb;
+  --stop: #b3201b; --cap: #b3201b; {_variables(CARD_COLOURS)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ --page: {DARK_PAGE}; --text: {DARK_TEXT}; --soft: #9ba6b2;
+  --line: #363d45; --wash: #191d21; --stop: #a51d18; --cap: #ff8f85; {_variables(DARK_CARD_COLOURS)} }} }}
+@media print {{ :root {{ --page: {PAGE}; --text: #000; --soft: #444; --line: #bbb; --wash: {PAGE}; --stop: #b3201b;
+  --cap: #b3201b; {_variables(CARD_COLOURS)} color-scheme: light; }} }}
+{_QUERIES}"""
+#: Lines are dashed, too, for readers without blue cones.
+_RULES = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text); font: 16px/1.55 system-ui, sans-serif;
   overflow-wrap: anywhere; }
@@ -54,16 +66,10 @@ svg text { fill: var(--soft); }
 .axis { stroke: var(--soft); } .across { stroke: var(--line); } .budget { stroke: var(--cap); stroke-width: 2; }
 .line { stroke-width: 1.5; } .dot { stroke-width: 5; stroke-linecap: round; }
 .band { fill: var(--c0); fill-opacity: .22; } .paid { fill: var(--line); } .bar { fill: var(--c0); stroke: var(--c0); }
-.c0 { stroke: var(--c0); } .c1 { stroke: var(--c1); } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
-.c4 { stroke: var(--c4); } .c5 { stroke: var(--c5); } .c6 { stroke: var(--c6); } .c7 { stroke: var(--c7); }
 .line.c1, .line.c5 { stroke-dasharray: 6 3; } .line.c2, .line.c6 { stroke-dasharray: 2 3; }
 .line.c3, .line.c7 { stroke-dasharray: 8 3 2 3; }
-svg text.key { stroke: none; font-weight: 600; }
-.key.c0 { fill: var(--c0); } .key.c1 { fill: var(--c1); } .key.c2 { fill: var(--c2); } .key.c3 { fill: var(--c3); }
-.key.c4 { fill: var(--c4); } .key.c5 { fill: var(--c5); } .key.c6 { fill: var(--c6); } .key.c7 { fill: var(--c7); }
-@media print { :root { --page: #fff; --text: #000; --soft: #444; --line: #bbb; --wash: #fff; --stop: #b3201b;
-  --cap: #b3201b; --c0: #1166bb; --c1: #bb4400; --c2: #552222; --c3: #8822ff; --c4: #332255; --c5: #aa5577;
-  --c6: #886644; --c7: #0022aa; color-scheme: light; }
+svg .key { font-weight: 600; }
+@media print {
   main { max-width: none; padding: 0; } .banner, .bar { print-color-adjust: exact; }
   section, tr, figure { break-inside: avoid; } }
 """
@@ -108,7 +114,7 @@ def page(kind: str, subject: str, headline: str, content: Mapping[str, str], ban
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(kind)}: {escape(subject)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{escape(kind)}: {escape(subject)}</title>\n<style>{_THEMES}{_RULES}</style>\n</head>\n<body>\n"
         f'<main>\n<header>\n<p class="kind">{escape(kind)}</p>\n<p class="subject">{escape(subject)}</p>\n{above}'
         f"<h1>{escape(headline)}</h1>\n</header>\n{below}</main>\n</body>\n</html>\n"
     )

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Protocol
 
+from l2p.base.drawing import CARD_COLOURS
+from l2p.privacy.rounded import in_digits
+
 #: Of a figure, and of what is drawn in it.
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 72, 628, 30, 216
 #: Points or bars in a figure; a longer run is thinned, so that a card stays small.
 _MAX_POINTS = 300
-#: Queries with a colour of their own; a run asks of fewer kinds.
-_COLOURS = 8
 Point = tuple[float, float]
 
 
@@ -70,17 +71,18 @@ def _levels(name: str, title: str, answers: Iterable[tuple[str, int, float]]) ->
     def y(number: float) -> float:
         return BOTTOM - (BOTTOM - TOP) * (math.log(number) - bottom) / (top - bottom)
 
-    parts = [across(y(tick), f"{tick:.4g}") for tick in log_ticks(low, high)]
+    parts = [across(y(tick), in_digits(tick)) for tick in log_ticks(low, high)]
     keys = _keys(list(series))
     for index, (query, points) in enumerate(series.items()):
         places = [f"{x(step):.1f},{y(value):.1f}" for step, value in _thin(points)]
-        colour = index % _COLOURS
+        colour = index % len(CARD_COLOURS)
         dots = "".join(f"M{place}h0" for place in places) if len(places) <= 60 else ""
         parts.append(f'<path class="line c{colour}" d="M{"L".join(places)}"/><path class="dot c{colour}" d="{dots}"/>')
         left, height = keys[index]
         parts.append(f'<text class="key c{colour}" x="{left}" y="{height}">{escape(query)}</text>')
     heights = {
-        query: [f"{end([value for _, value in points]):.4g}" for end in (min, max)] for query, points in series.items()
+        query: [in_digits(end([value for _, value in points])) for end in (min, max)]
+        for query, points in series.items()
     }
     ranges = "; ".join(f"{query}: {' to '.join(dict.fromkeys(ends))}" for query, ends in heights.items())
     return figure(name, f"{title} by step (log scale)", f"{ranges}.", marks + parts, 18 - keys[0][1], "")

@@ -8,7 +8,7 @@ from l2p.privacy.card.statements import STATED, UNCHECKED, on_card
 from l2p.privacy.card.unit import described, in_words, is_row
 from l2p.privacy.cost import sampling
 from l2p.privacy.events import Adjacency
-from l2p.privacy.rounded import rounded
+from l2p.privacy.rounded import in_digits, rounded
 
 if TYPE_CHECKING:
     from l2p.privacy.card.card import Card
@@ -169,7 +169,7 @@ def span(ends: list[float]) -> str:
     >>> span([1.0, 1.0]), span([0.5, 90.123456])
     ('1', '0.5 to 90.12')
     """
-    low, high = (f"{end:.4g}" for end in ends)
+    low, high = map(in_digits, ends)
     return low if low == high else f"{low} to {high}"
 
 

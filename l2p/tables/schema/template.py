@@ -206,7 +206,14 @@ def _read(name: str, cells: np.ndarray | None, kind: str, unread: str, curve: in
     if (reason := why_ignored(name, present, numbers(present), kind, bool(missing.any()))) is not None:
         return Ignore(), ("ignored", reason)
     column = _column(cells, kind, curve)
-    return column, described(column)
+    type_of, reason = described(column)
+    return column, (type_of, reason + _read_as_missing(cells[missing]))
+
+
+def _read_as_missing(cells: np.ndarray) -> str:
+    """The words that stood for missing cells: `none` may have been meant as a value."""
+    words = sorted({cell.strip() for cell in cells.tolist() if isinstance(cell, str)} - {""})
+    return f"; {listed(words)} {'is' if len(words) == 1 else 'are'} read as missing" if words else ""
 
 
 def _of_target(target: Target, target_type: str | None) -> str:
