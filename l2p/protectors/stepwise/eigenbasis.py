@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import at, covariates_for, value
+from l2p.protectors.conditioning import LOG_WIDE_RATIO, at, covariates_for, value
 from l2p.protectors.fields import Polynomial, Positive, Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise.purchase import Purchase, Stage, Start
@@ -18,8 +18,8 @@ from l2p.task.feature_map import Basis, FeatureMap
 
 #: Share of the budget for the query if its answer is not used, because compiled code cannot skip it.
 MIN_SHARE = 1e-6
-#: The time for eigenvectors grows with d^3, and budgets that buy more of them in useful quality are rare.
-MAX_FEATURES = 512
+#: The time for eigenvectors grows with d^3: of 1,024 features they take a second.
+MAX_FEATURES = 1024
 
 
 @stored
@@ -46,7 +46,8 @@ class Eigenbasis(Purchase):
       log_power: f32[k], log of the power: power 0 only rotates rows, 1 whitens them.
       log_ridge: f32[k], log of the ridge over the spectral radius of the noise.
       row_norm: f32[], clipping norm of mapped rows for their second moments.
-      log_least_ratio: f32[], log of the smallest mu N / d at which a basis is bought; None always buys one.
+      log_least_ratio: f32[], log of the smallest mu N / d at which a basis is bought; on wide tables at most
+        `LOG_WIDE_RATIO` counts. None always buys one.
     """
 
     logit_share: Share
@@ -73,9 +74,11 @@ class Eigenbasis(Purchase):
         assumed = jnp.full(size, jnp.square(self.row_norm) / size)
         if size > MAX_FEATURES:
             return features, jnp.zeros(size), assumed
-        share, bought = jax.nn.sigmoid(at(self.logit_share, covariates_for(setup, size))), jnp.array(True)
+        covariates = covariates_for(setup, size)
+        share, bought = jax.nn.sigmoid(at(self.logit_share, covariates)), jnp.array(True)
         if self.log_least_ratio is not None:
-            bought = setup.log_signal >= self.log_least_ratio + jnp.log(size)
+            least = jnp.minimum(self.log_least_ratio, LOG_WIDE_RATIO) if covariates.wide else self.log_least_ratio
+            bought = setup.log_signal >= least + jnp.log(size)
             share = jnp.where(bought, share, MIN_SHARE)
         multiplier = noise_for_share(oracle, share)
         answer = oracle.ask(Covariance(features, self.row_norm, multiplier)) / setup.num_rows
