@@ -18,9 +18,6 @@ LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
 KNOT_RANGE = (0.7, 14.0)
 #: Tables of more features are wide: knots have numbers of their own for these, which are learned apart.
 NARROW = 200
-#: log(mu N) per feature from which on wide tables show which directions are long: a basis is bought, or steps stay
-#: stable along the longest that rows can have (benchmarks/wide_tables.py).
-LOG_WIDE_RATIO = 0.0
 #: The most features of the tasks that the other numbers of knots are trained on.
 MOST_FEATURES = 400
 

@@ -12,7 +12,7 @@ from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.cap.spending import Spending
-from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise, conditioning
+from l2p.protectors import Decaying, Eigenbasis, Optax, Stepwise
 from l2p.protectors.stepwise import eigenbasis as eigenbasis_module
 from l2p.run.run import run
 from l2p.run.simulate import mean_loss
@@ -256,9 +256,9 @@ def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
 
 
 @pytest.mark.parametrize(("epsilon", "bought"), [(0.001, False), (1.0, True)])
-def test_of_wide_tables_a_basis_is_bought_from_one_mu_n_per_feature_on(monkeypatch, epsilon, bought):
+def test_beyond_what_was_trained_a_basis_is_bought_from_one_mu_n_per_feature_on(monkeypatch, epsilon, bought):
     wanting = dataclasses.replace(basis(1.0), log_least_ratio=jnp.float32(6.0))
-    monkeypatch.setattr(conditioning, "NARROW", D - 1)
+    monkeypatch.setattr(eigenbasis_module, "MOST_TRAINED", D - 1)
     features, _, _ = buy(epsilon, wanting)
     assert bought == bool((features.basis.forward != np.eye(D)).any())
 

@@ -32,19 +32,13 @@ import jax.numpy as jnp
 from l2p.base import struct
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle.setup import Setup
-from l2p.protectors.conditioning import (
-    KNOT_RANGE,
-    LOG_WIDE_RATIO,
-    Covariates,
-    between_knots,
-    covariates_of,
-    standardize,
-)
+from l2p.protectors.conditioning import KNOT_RANGE, Covariates, between_knots, covariates_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.learned.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.learned.line import AT_START, LineStep
 from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.register import stored
+from l2p.protectors.stepwise.eigenbasis import MAX_FEATURES
 from l2p.protectors.stepwise.networks import Layers, apply_to_leading
 from l2p.protectors.stepwise.projectors import Projector
 from l2p.protectors.stepwise.schedulers import Observation
@@ -307,11 +301,12 @@ class KalmanProjector(Projector):
         h = setup.model.typical_curvature(setup.kind) * scale * moment
         bound = jnp.maximum(h, setup.model.largest_curvature(setup.kind) * moment)
         assumed = h * jnp.exp(between_knots(self.log_steepest, covariates))
-        if covariates.wide and observation.length is not None:
-            # No direction is longer than the rows. The curves were not trained where wide tables go without a basis.
+        num_features = setup.model.num_features(params.shape[0])
+        if num_features > MAX_FEATURES and observation.length is not None:
+            # No direction is longer than whole rows. No curve was trained on so many features at large budgets.
             whole = setup.model.largest_curvature(setup.kind) * jnp.square(observation.length)
-            log_ratio = covariates.log_signal - jnp.log(setup.model.num_features(params.shape[0]))
-            assumed = jnp.where(log_ratio >= LOG_WIDE_RATIO, jnp.maximum(assumed, whole), assumed)
+            is_large = covariates.log_signal >= jnp.log(num_features)
+            assumed = jnp.where(is_large, jnp.maximum(assumed, whole), assumed)
         steepest = jnp.where(unknown, assumed, bound)
         h = h * curvature_at_rates
         return h * self._clipped(observation, covariates, setup), jnp.maximum(h, steepest)
