@@ -32,11 +32,11 @@ from meta_train.evaluation.marks import first_loss, loss_of_bought_rates
 from meta_train.recipes.own import MODEL_OF
 
 
-@functools.partial(jax.jit, static_argnames=("model", "kind"))
+@functools.partial(jax.jit, static_argnames=("model", "kind", "runs"))
 def ends(
-    protector: Stepwise, private: Rows, test: Rows, log_signals: jax.Array, model: Model, kind: str
+    protector: Stepwise, private: Rows, test: Rows, log_signals: jax.Array, model: Model, kind: str, runs: int = RUNS
 ) -> tuple[jax.Array, jax.Array]:
-    """Test losses f32[B, RUNS] at the end, and of a base rate that the whole budget buys f32[B]."""
+    """Test losses f32[B, runs] at the end, and of a base rate that the whole budget buys f32[B]."""
     num_rows, num_features = private.x.shape
 
     def run(log_signal: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -47,8 +47,8 @@ def ends(
         params = model.params_for_raw_rows(end.params, end.state.features)
         return mean_loss(params, model, test), loss_of_bought_rates(model, private, test, setup)
 
-    keys = jax.random.split(jax.random.key(0), RUNS)
-    losses, bought = jax.vmap(lambda log_signal: jax.vmap(lambda key: run(log_signal, key))(keys))(log_signals)
+    keys = jax.random.split(jax.random.key(0), runs)
+    losses, bought = jax.lax.map(lambda log_signal: jax.vmap(lambda key: run(log_signal, key))(keys), log_signals)
     return losses, bought.mean(1)
 
 

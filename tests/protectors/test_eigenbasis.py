@@ -255,6 +255,14 @@ def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
     assert float(same.spent) == float(dear.spent) > 1e4 * float(cheap.spent) > 0.0
 
 
+@pytest.mark.parametrize(("epsilon", "bought"), [(0.001, False), (1.0, True)])
+def test_beyond_what_was_trained_a_basis_is_bought_from_one_mu_n_per_feature_on(monkeypatch, epsilon, bought):
+    wanting = dataclasses.replace(basis(1.0), log_least_ratio=jnp.float32(6.0))
+    monkeypatch.setattr(eigenbasis_module, "MOST_TRAINED", D - 1)
+    features, _, _ = buy(epsilon, wanting)
+    assert bought == bool((features.basis.forward != np.eye(D)).any())
+
+
 def test_of_more_features_than_it_turns_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(eigenbasis_module, "MAX_FEATURES", D - 1)
     here = Setup.create(MODEL, Budget(1.0, 1e-6).adjacency, Filter("zcdp", Budget(1.0, 1e-6)).price_list(), N)

@@ -9,9 +9,22 @@ import pytest
 
 from l2p.models import MODELS, Softmax, find_model
 from l2p.models.base import INTERCEPT_COLUMN
+from l2p.oracle.setup import Setup
+from l2p.privacy import Filter
+from l2p.protectors.learned import kalman
 from l2p.protectors.learned.kalman import LONGEST
 from l2p.protectors.stepwise.schedulers import Observation
-from tests.protectors.kalman_filters import CURVATURE, MINIMUM, MODEL, MOMENT, SETUP, curve, filter_of, trajectory
+from tests.protectors.kalman_filters import (
+    BUDGET,
+    CURVATURE,
+    MINIMUM,
+    MODEL,
+    MOMENT,
+    SETUP,
+    curve,
+    filter_of,
+    trajectory,
+)
 
 
 @pytest.mark.slow
@@ -46,6 +59,21 @@ def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
     longest = LONGEST / (MODEL.largest_curvature(SETUP.kind) * CURVATURE)
     assert (np.abs(moved[0]) <= longest * np.abs(CURVATURE * MINIMUM) * (1 + 1e-5)).all()
     np.testing.assert_allclose(moved[-1], MINIMUM, rtol=1e-2)
+
+
+@pytest.mark.parametrize(("most", "num_rows", "bounded"), [(2, 1000, True), (2, 1, False), (3, 1000, False)])
+def test_of_too_many_features_for_a_basis_steps_are_stable_along_whole_rows(monkeypatch, most, num_rows, bounded):
+    """From one mu N per feature on: all of a row's length, 4, may lie along one direction."""
+    monkeypatch.setattr(kalman, "MAX_FEATURES", most)
+    length, setup = (
+        jnp.float32(4.0),
+        Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), num_rows),
+    )
+    gradient, noise_std, unknown = CURVATURE * -MINIMUM, jnp.float32(1e-3), jnp.zeros(4)
+    observation = Observation(gradient, noise_std, jnp.ones(()), unknown, None, MOMENT, length=length)
+    update, _ = filter_of()(filter_of().init(unknown, setup), observation, unknown, jnp.zeros(()), setup)
+    longest = LONGEST / (MODEL.largest_curvature(setup.kind) * length**2)
+    assert bounded == bool((jnp.abs(update)[:3] <= longest * jnp.abs(gradient)[:3] * (1 + 1e-5)).all())
 
 
 @pytest.mark.slow(but=["logistic", "square"])

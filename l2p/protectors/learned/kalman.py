@@ -38,6 +38,7 @@ from l2p.protectors.learned.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.learned.line import AT_START, LineStep
 from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.register import stored
+from l2p.protectors.stepwise.eigenbasis import MAX_FEATURES
 from l2p.protectors.stepwise.networks import Layers, apply_to_leading
 from l2p.protectors.stepwise.projectors import Projector
 from l2p.protectors.stepwise.schedulers import Observation
@@ -299,7 +300,14 @@ class KalmanProjector(Projector):
         scale = jnp.exp(between_knots(self.log_curvature, covariates) + larger)
         h = setup.model.typical_curvature(setup.kind) * scale * moment
         bound = jnp.maximum(h, setup.model.largest_curvature(setup.kind) * moment)
-        steepest = jnp.where(unknown, h * jnp.exp(between_knots(self.log_steepest, covariates)), bound)
+        assumed = h * jnp.exp(between_knots(self.log_steepest, covariates))
+        num_features = setup.model.num_features(params.shape[0])
+        if num_features > MAX_FEATURES and observation.length is not None:
+            # No direction is longer than whole rows. No curve was trained on so many features at large budgets.
+            whole = setup.model.largest_curvature(setup.kind) * jnp.square(observation.length)
+            is_large = covariates.log_signal >= jnp.log(num_features)
+            assumed = jnp.where(is_large, jnp.maximum(assumed, whole), assumed)
+        steepest = jnp.where(unknown, assumed, bound)
         h = h * curvature_at_rates
         return h * self._clipped(observation, covariates, setup), jnp.maximum(h, steepest)
 

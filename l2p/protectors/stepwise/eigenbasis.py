@@ -18,8 +18,11 @@ from l2p.task.feature_map import Basis, FeatureMap
 
 #: Share of the budget for the query if its answer is not used, because compiled code cannot skip it.
 MIN_SHARE = 1e-6
-#: The time for eigenvectors grows with d^3, and budgets that buy more of them in useful quality are rare.
-MAX_FEATURES = 512
+#: The time for eigenvectors grows with d^3: of 1,024 features they take a second.
+MAX_FEATURES = 1024
+#: Most features of tables on which steps without a basis were trained at large budgets. Beyond, such steps diverge
+#: where rows have long directions, so that a basis is bought from a mu N / d of 1 on (benchmarks/wide_tables.py).
+MOST_TRAINED = 512
 
 
 @stored
@@ -46,7 +49,8 @@ class Eigenbasis(Purchase):
       log_power: f32[k], log of the power: power 0 only rotates rows, 1 whitens them.
       log_ridge: f32[k], log of the ridge over the spectral radius of the noise.
       row_norm: f32[], clipping norm of mapped rows for their second moments.
-      log_least_ratio: f32[], log of the smallest mu N / d at which a basis is bought; None always buys one.
+      log_least_ratio: f32[], log of the smallest mu N / d at which a basis is bought; above `MOST_TRAINED` features at
+        most 0 counts. None always buys one.
     """
 
     logit_share: Share
@@ -75,7 +79,8 @@ class Eigenbasis(Purchase):
             return features, jnp.zeros(size), assumed
         share, bought = jax.nn.sigmoid(at(self.logit_share, covariates_for(setup, size))), jnp.array(True)
         if self.log_least_ratio is not None:
-            bought = setup.log_signal >= self.log_least_ratio + jnp.log(size)
+            least = self.log_least_ratio if size <= MOST_TRAINED else jnp.minimum(self.log_least_ratio, 0.0)
+            bought = setup.log_signal >= least + jnp.log(size)
             share = jnp.where(bought, share, MIN_SHARE)
         multiplier = noise_for_share(oracle, share)
         answer = oracle.ask(Covariance(features, self.row_norm, multiplier)) / setup.num_rows
