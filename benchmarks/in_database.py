@@ -7,7 +7,8 @@ release by `train` and of the control, `l2p_train` of sgd.sql, which scales rows
 an order that the server draws; every other round, the control goes first. What is compared is processor time of the
 whole server and of this process: the server must run on this machine, and do nothing else. As what else the machine
 does slows all of a round, each release is compared with the control of its own round; shown are medians over rounds,
-and of the comparison the least and the largest, too. Sessions take the compiled step where the database has it
+and of the comparison the least and the largest, too. Last, `train` is compared with its own encoding and passes alone: a
+control that costs as little as one could. Sessions take compiled functions where the database has them
 (l2p/estimators/database/extension).
 """
 
@@ -117,8 +118,9 @@ class Timed:
 
 
 class Round(NamedTuple):
-    """What one release and one control spent: the passes of the release, its noised answer, all of it; the control."""
+    """What one release spent on its encoding, passes, noised answer and all of it; what one control spent."""
 
+    encoding: Spent
     passes: Spent
     answer: Spent
     release: Spent
@@ -130,14 +132,15 @@ def taken(server: Server, address: str, num_rows: int, batch: int, control_first
     control = _control(server, num_rows, batch) if control_first else None
     protector = BoltOn(num_rows, num_passes=NUM_PASSES, batch_size=batch)
     at = {"at": address, "row_key": "id", "bounds": (LOW, HIGH), "classes": (0, 1), "budget": Budget(1.0, 1e-6)}
-    timers = Timed(server, TableRows, "passes"), Timed(server, PassDescent, "answer")
+    methods = (TableRows, "__init__"), (TableRows, "passes"), (PassDescent, "answer")
+    timers = [Timed(server, *method) for method in methods]
     server.ask(f"DROP TABLE IF EXISTS {OUT}")
     try:
         release = spent(server, lambda: train(TABLE, OUT, "y", COLUMNS, protector=protector, **at))  # pyrefly: ignore
     finally:
         for timer in timers:
             timer.restore()
-    return Round(timers[0].spent, timers[1].spent, release, control or _control(server, num_rows, batch))
+    return Round(*(timer.spent for timer in timers), release, control or _control(server, num_rows, batch))
 
 
 def _control(server: Server, num_rows: int, batch: int) -> Spent:
@@ -157,6 +160,7 @@ def line(num_rows: int, batch: int, rounds: list[Round]) -> list[str]:
         axis=0,
     )
     ratios = [sum(each.release) / each.control.there for each in rounds]
+    barest = [sum(each.release) / (sum(each.encoding) + sum(each.passes)) for each in rounds]
     return [
         f"{batch}",
         f"{NUM_PASSES * num_rows / passes:,.0f}",
@@ -165,6 +169,7 @@ def line(num_rows: int, batch: int, rounds: list[Round]) -> list[str]:
         f"{control:.2f} s",
         f"{np.median([each.release.there / each.control.there for each in rounds]):.3f}",
         f"{np.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})",
+        f"{np.median(barest):.3f} ({min(barest):.3f} to {max(barest):.3f})",
     ]
 
 
@@ -180,7 +185,16 @@ def main() -> None:
     ((version,),), ((language,),) = server.ask("SELECT current_setting('server_version')"), server.ask(_LANGUAGE)
     print(f"{platform.machine()}, PostgreSQL {version}, jax {jax.__version__}, the step in {language}")
     print(f"{options.rows:,} rows x {NUM_FEATURES}, {NUM_PASSES} passes\n")
-    header = ["b", "rows / s in a pass", "noise", "train: server + client", "control", "server's", "all"]
+    header = [
+        "b",
+        "rows / s in a pass",
+        "noise",
+        "train: server + client",
+        "control",
+        "server's",
+        "all",
+        "over its encoding and passes",
+    ]
     taken(server, options.postgresql, options.rows, options.rows)  # compiles
     rounds: dict[int, list[Round]] = {batch: [] for batch in BATCHES}
     for turn, batch in itertools.product(range(options.rounds), BATCHES):

@@ -141,5 +141,9 @@ def test_the_compiled_step_refuses_arguments_that_do_not_fit_and_quotes_none(ser
         ):
             with pytest.raises(Exception, match="by an aggregate alone"):
                 ask(server, call)
+        for cells, lows in (("{0.875}", "{0,0}"), ("{0.875,0}", "{0,NULL}"), ("{}", "{}")):
+            with pytest.raises(Exception, match="another length") as error:
+                ask(server, f"SELECT l2p_scaled('{cells}', '{lows}', '{{0,0}}', '{{1,1}}')")
+            assert not re.search("875", str(error.value))
     finally:
         server.execute("DROP FUNCTION l2p_step, l2p_places, l2p_scaled CASCADE")

@@ -34,7 +34,7 @@ numbers(ArrayType *array, int length)
 static ArrayType *
 zeros(Oid type, int width, int length)
 {
-	int			size = ARR_OVERHEAD_NONULLS(1) + length * width;
+	Size		size = ARR_OVERHEAD_NONULLS(1) + (Size) length * width;
 	ArrayType  *array = palloc0(size);
 
 	SET_VARSIZE(array, size);
