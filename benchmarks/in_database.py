@@ -7,8 +7,8 @@ release by `train` and of the control, `l2p_train` of sgd.sql, which scales rows
 an order that the server draws; every other round, the control goes first. What is compared is processor time of the
 whole server and of this process: the server must run on this machine, and do nothing else. As what else the machine
 does slows all of a round, each release is compared with the control of its own round; shown are medians over rounds,
-and of the comparison the least and the largest, too. Last, `train` is compared with its own encoding and passes alone: a
-control that costs as little as one could. Sessions take compiled functions where the database has them
+and of the comparison the least and the largest, too. Last, `train` is compared with its own encoding and passes alone,
+the barest control that there could be. Sessions take compiled functions where the database has them
 (l2p/estimators/database/extension).
 """
 
@@ -33,6 +33,7 @@ from l2p.protectors import BoltOn
 from l2p.queries import PassDescent
 
 TABLE, OUT, NUM_FEATURES, NUM_PASSES, BATCHES = "l2p_sgd_rows", "l2p_sgd_model", 54, 10, (1, 50, 500)
+_FEW = 1000
 COLUMNS, LOW, HIGH = [f"x{place}" for place in range(NUM_FEATURES)], -20, 100
 _LANGUAGE = """
 SELECT lanname::text FROM pg_catalog.pg_aggregate JOIN pg_catalog.pg_proc p ON p.oid = aggtransfn
@@ -131,7 +132,7 @@ def taken(server: Server, address: str, num_rows: int, batch: int, control_first
     """One release and one control."""
     control = _control(server, num_rows, batch) if control_first else None
     protector = BoltOn(num_rows, num_passes=NUM_PASSES, batch_size=batch)
-    at = {"at": address, "row_key": "id", "bounds": (LOW, HIGH), "classes": (0, 1), "budget": Budget(1.0, 1e-6)}
+    at = {"at": address, "row_key": "id", "bounds": (LOW, HIGH), "classes": (0, 1), "budget": Budget(1.0, 1e-9)}
     methods = (TableRows, "__init__"), (TableRows, "passes"), (PassDescent, "answer")
     timers = [Timed(server, *method) for method in methods]
     server.ask(f"DROP TABLE IF EXISTS {OUT}")
@@ -181,6 +182,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     server = Server(options.postgresql)
+    make(server, _FEW)
+    taken(server, options.postgresql, _FEW, 1)  # compiles
     make(server, options.rows)
     ((version,),), ((language,),) = server.ask("SELECT current_setting('server_version')"), server.ask(_LANGUAGE)
     print(f"{platform.machine()}, PostgreSQL {version}, jax {jax.__version__}, the step in {language}")
@@ -195,7 +198,6 @@ def main() -> None:
         "all",
         "over its encoding and passes",
     ]
-    taken(server, options.postgresql, options.rows, options.rows)  # compiles
     rounds: dict[int, list[Round]] = {batch: [] for batch in BATCHES}
     for turn, batch in itertools.product(range(options.rounds), BATCHES):
         rounds[batch].append(taken(server, options.postgresql, options.rows, batch, turn % 2 == 1))
