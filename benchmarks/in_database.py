@@ -1,15 +1,19 @@
 """Cost of privacy where PostgreSQL takes the passes: `l2p.estimators.database.train` beside the control without noise.
 
-    python benchmarks/in_database.py --postgresql postgresql:///postgres?host=/tmp [--rows 100000] [--rounds 3]
+    python benchmarks/in_database.py --postgresql postgresql:///postgres?host=/tmp [--rows 100000] [--rounds 5]
 
 Makes the table `l2p_sgd_rows` of 54 random numbers, and takes 10 passes in batches of 1, 50 and 500, in rounds of a
 release by `train` and of the control, `l2p_train` of sgd.sql, which scales rows once, too, and takes the same passes in
-an order that the server draws. What is compared is processor time, the least of all rounds, of the whole server and of
-this process, so that it does not count what else the machine does: the server must run on this machine, and do nothing
-else. Sessions take the compiled step where the database has it (l2p/estimators/database/extension).
+an order that the server draws; every other round, the control goes first. What is compared is processor time of the
+whole server and of this process: the server must run on this machine, and do nothing else. As what else the machine
+does slows all of a round, each release is compared with the control of its own round; shown are medians over rounds,
+and of the comparison the least and the largest, too. Last, `train` is compared with its own encoding and passes alone,
+the barest control that there could be. Sessions take compiled functions where the database has them
+(l2p/estimators/database/extension).
 """
 
 import argparse
+import itertools
 import os
 import platform
 import time
@@ -18,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from adbc_driver_postgresql import dbapi
 
 from l2p.compare.summary import markdown
@@ -28,6 +33,7 @@ from l2p.protectors import BoltOn
 from l2p.queries import PassDescent
 
 TABLE, OUT, NUM_FEATURES, NUM_PASSES, BATCHES = "l2p_sgd_rows", "l2p_sgd_model", 54, 10, (1, 50, 500)
+_FEW = 1000
 COLUMNS, LOW, HIGH = [f"x{place}" for place in range(NUM_FEATURES)], -20, 100
 _LANGUAGE = """
 SELECT lanname::text FROM pg_catalog.pg_aggregate JOIN pg_catalog.pg_proc p ON p.oid = aggtransfn
@@ -113,47 +119,58 @@ class Timed:
 
 
 class Round(NamedTuple):
-    """What one release and one control spent: the passes of the release, its noised answer, all of it; the control."""
+    """What one release spent on its encoding, passes, noised answer and all of it; what one control spent."""
 
+    encoding: Spent
     passes: Spent
     answer: Spent
     release: Spent
     control: Spent
 
 
-def taken(server: Server, address: str, num_rows: int, batch: int) -> Round:
+def taken(server: Server, address: str, num_rows: int, batch: int, control_first: bool = False) -> Round:
     """One release and one control."""
+    control = _control(server, num_rows, batch) if control_first else None
     protector = BoltOn(num_rows, num_passes=NUM_PASSES, batch_size=batch)
-    at = {"at": address, "row_key": "id", "bounds": (LOW, HIGH), "classes": (0, 1), "budget": Budget(1.0, 1e-6)}
-    timers = Timed(server, TableRows, "passes"), Timed(server, PassDescent, "answer")
+    at = {"at": address, "row_key": "id", "bounds": (LOW, HIGH), "classes": (0, 1), "budget": Budget(1.0, 1e-9)}
+    methods = (TableRows, "__init__"), (TableRows, "passes"), (PassDescent, "answer")
+    timers = [Timed(server, *method) for method in methods]
+    server.ask(f"DROP TABLE IF EXISTS {OUT}")
     try:
-        server.ask(f"DROP TABLE IF EXISTS {OUT}")
         release = spent(server, lambda: train(TABLE, OUT, "y", COLUMNS, protector=protector, **at))  # pyrefly: ignore
     finally:
         for timer in timers:
             timer.restore()
+    return Round(*(timer.spent for timer in timers), release, control or _control(server, num_rows, batch))
+
+
+def _control(server: Server, num_rows: int, batch: int) -> Spent:
     server.ask(f"DROP TABLE IF EXISTS {OUT}")
     independent = f"ARRAY[{', '.join(f'({name} - ({LOW})) / {HIGH - LOW}' for name in COLUMNS)}]"
     call = f"CALL pg_temp.l2p_train('{TABLE}', '{OUT}', 'y', '{independent}', 'id', {NUM_PASSES}, {batch}"
-    control = spent(server, lambda: server.ask(f"{call}, noiseless => true)"))
-    return Round(timers[0].spent, timers[1].spent, release, control)
+    return spent(server, lambda: server.ask(f"{call}, noiseless => true)"))
 
 
-def line(server: Server, address: str, num_rows: int, batch: int, rounds: int) -> list[str]:
-    """The least of each over rounds."""
-    every = [taken(server, address, num_rows, batch) for _ in range(rounds)]
-    passes = min(each.passes.there for each in every)
-    control = min(each.control.there for each in every)
-    there, here = (min(getattr(each.release, side) for each in every) for side in Spent._fields)
-    noise = min(each.answer.here - each.passes.here for each in every)
+def line(num_rows: int, batch: int, rounds: list[Round]) -> list[str]:
+    """Medians over the rounds of a batch size."""
+    there, here, control, passes, noise = np.median(
+        [
+            (*each.release, each.control.there, each.passes.there, each.answer.here - each.passes.here)
+            for each in rounds
+        ],
+        axis=0,
+    )
+    ratios = [sum(each.release) / each.control.there for each in rounds]
+    barest = [sum(each.release) / (sum(each.encoding) + sum(each.passes)) for each in rounds]
     return [
         f"{batch}",
         f"{NUM_PASSES * num_rows / passes:,.0f}",
         f"{1000 * noise:.0f} ms",
         f"{there:.2f} + {here:.2f} s",
         f"{control:.2f} s",
-        f"{there / control:.3f}",
-        f"{(there + here) / control:.3f}",
+        f"{np.median([each.release.there / each.control.there for each in rounds]):.3f}",
+        f"{np.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})",
+        f"{np.median(barest):.3f} ({min(barest):.3f} to {max(barest):.3f})",
     ]
 
 
@@ -162,16 +179,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Cost of privacy where PostgreSQL takes the passes.")
     parser.add_argument("--postgresql", required=True, help="a database on this machine in which tables may be made")
     parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     server = Server(options.postgresql)
+    make(server, _FEW)
+    taken(server, options.postgresql, _FEW, 1)  # compiles
     make(server, options.rows)
     ((version,),), ((language,),) = server.ask("SELECT current_setting('server_version')"), server.ask(_LANGUAGE)
     print(f"{platform.machine()}, PostgreSQL {version}, jax {jax.__version__}, the step in {language}")
     print(f"{options.rows:,} rows x {NUM_FEATURES}, {NUM_PASSES} passes\n")
-    header = ["b", "rows / s in a pass", "noise", "train: server + client", "control", "server's", "all"]
-    taken(server, options.postgresql, options.rows, options.rows)  # compiles
-    lines = [line(server, options.postgresql, options.rows, batch, options.rounds) for batch in BATCHES]
+    header = [
+        "b",
+        "rows / s in a pass",
+        "noise",
+        "train: server + client",
+        "control",
+        "server's",
+        "all",
+        "over its encoding and passes",
+    ]
+    rounds: dict[int, list[Round]] = {batch: [] for batch in BATCHES}
+    for turn, batch in itertools.product(range(options.rounds), BATCHES):
+        rounds[batch].append(taken(server, options.postgresql, options.rows, batch, turn % 2 == 1))
+    lines = [line(options.rows, *of_batch) for of_batch in rounds.items()]
     print(markdown(header, lines), flush=True)
     server.ask(f"DROP TABLE IF EXISTS {OUT}")
     server.ask(f"DROP TABLE IF EXISTS {TABLE}")

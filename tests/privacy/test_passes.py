@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from l2p.base.errors import InputError
+from l2p.privacy.sensitivity import passes
 from l2p.privacy.sensitivity.passes import ORDERS, Passes
 
 M, RIDGE = 1000, 0.05
@@ -153,6 +154,7 @@ def test_planted_bugs_are_caught(monkeypatch):
     # The expansion forgotten: as if every step were a contraction by the ridge, also where there is none.
     forgetful = dataclasses.replace(of_batches("constant", 10))
     monkeypatch.setattr(Passes, "stretches", property(lambda self: np.full(self.num_steps, 0.999)))
+    monkeypatch.setattr(passes, "_furthest", passes._furthest.__wrapped__)  # which keeps numbers of the honest ones
     with pytest.raises(AssertionError):
         check(forgetful, forgetful.sensitivity())
 

@@ -4,8 +4,9 @@ Numbers are rounded to single precision as there, but below a millionth of a mil
 fails where a product is too small. A row that is invalid there has a label of NULL here.
 """
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 import numpy as np
@@ -22,7 +23,9 @@ from l2p.tables.schema.columns import Value, kind_of
 _TINY = 1e-12
 
 
-def encoded_rows_query(schema: Schema, table: str, key: str, kinds: Mapping[str, str]) -> str:
+def encoded_rows_query(
+    schema: Schema, table: str, key: str, kinds: Mapping[str, str], compiled: str | None = None
+) -> str:
     """The query of a table's encoded rows in the order of its key: line (int, from 1), x (float8[]), y (0, 1,
     ... or NULL), and alone, which is true if the key tells the row from those before it.
 
@@ -31,6 +34,7 @@ def encoded_rows_query(schema: Schema, table: str, key: str, kinds: Mapping[str,
       table: its quoted name.
       key: a column.
       kinds: the types of its columns.
+      compiled: the quoted name of `l2p_scaled` of extension/; None where it is not installed.
 
     Raises:
       InputError: the schema declares what cannot be computed there.
@@ -41,16 +45,17 @@ def encoded_rows_query(schema: Schema, table: str, key: str, kinds: Mapping[str,
     '(SELECT "id" AS key, ARRAY[...]::float8[] AS x, CASE WHEN ... END AS y FROM "ward" OFFSET 0) AS encoded'
     """
     columns = _numbers(schema, kinds)
-    # An excluded number is NULL in place of a feature, and so makes the row a null row.
-    features = [_scaled(schema, f"{quoted(name)}::float8", column) for name, column in columns.items()]
+    x, valid = _in_expressions(schema, columns), "pg_catalog.array_position(x, NULL) IS NULL"
+    if compiled is not None:
+        x, valid = _in_function(schema, columns, compiled), "x IS NOT NULL"
     # Names are quoted and values are literals, so that each is what it is whatever it holds. Functions that take any
     # array are named with their schema, since one that another role made for just this type would go before them.
     # OFFSET 0 has each row encoded once.
     return (
-        "SELECT row_number() OVER (ORDER BY key)::int AS line, x, "  # noqa: S608
-        "CASE WHEN pg_catalog.array_position(x, NULL) IS NULL THEN y END AS y, "
+        "SELECT row_number() OVER (ORDER BY key)::int AS line, coalesce(x, '{}') AS x, "  # noqa: S608
+        f"CASE WHEN {valid} THEN y END AS y, "
         "key IS NOT NULL AND rank() OVER (ORDER BY key) = row_number() OVER (ORDER BY key) AS alone "
-        f"FROM (SELECT {quoted(key)} AS key, ARRAY[{', '.join([*features, str(INTERCEPT_COLUMN)])}]::float8[] AS x, "
+        f"FROM (SELECT {quoted(key)} AS key, {x} AS x, "
         f"{_label(schema, kinds)} AS y FROM {table} OFFSET 0) AS encoded"
     )
 
@@ -80,19 +85,52 @@ def _numbers(schema: Schema, kinds: Mapping[str, str]) -> dict[str, Number]:
     return columns
 
 
-def _scaled(schema: Schema, cell: str, column: Number) -> str:
+def _in_expressions(schema: Schema, columns: Mapping[str, Number]) -> str:
+    """A row, with NULL in place of a number that is excluded."""
+    missing = _missing(schema)
+    features = [_scaled(f"{quoted(name)}::float8", missing, column) for name, column in columns.items()]
+    return _array([*features, str(INTERCEPT_COLUMN)])
+
+
+def _in_function(schema: Schema, columns: Mapping[str, Number], compiled: str) -> str:
+    """A row, or NULL if a number of it is excluded."""
+    missing = _missing(schema)
+    cells = [f"{quoted(name)}::float8" for name in columns]
+    if missing:
+        cells = [f"CASE WHEN {cell} NOT IN ({missing}) THEN {cell} END" for cell in cells]
+    # The intercept's column lies between bounds that leave it as it is.
+    bounds = [*(cast(Interval, column.bounds) for column in columns.values()), (0.0, 1.0)]
+    lows, highs = zip(*bounds, strict=True)
+    ends = (_array(map(number, column)) for column in (lows, itertools.starmap(_floor, bounds), highs))
+    return f"{compiled}({', '.join([_array([*cells, str(INTERCEPT_COLUMN)]), *ends])})"
+
+
+def _array(elements: Iterable[str]) -> str:
+    return f"ARRAY[{', '.join(elements)}]::float8[]"
+
+
+def _missing(schema: Schema) -> str:
+    """The numbers that stand for missing ones."""
+    words = numbers(np.array(schema.missing_words or ("",), object))
+    return ", ".join(number(value) for value in words.tolist() if math.isfinite(value))
+
+
+def _scaled(cell: str, missing: str, column: Number) -> str:
     """A cell between its bounds, scaled; NULL where it is no finite number (NaN is above infinity here) or stands for
     a missing one."""
     low, high = cast(Interval, column.bounds)
-    words = numbers(np.array(schema.missing_words or ("",), object))
-    excluded = ", ".join(number(value) for value in words.tolist() if math.isfinite(value))
     scaled = f"(({cell} - {number(low)}) / {number(high - low)})::float4"
     return (
-        f"CASE {f'WHEN {cell} IN ({excluded}) THEN NULL ' if excluded else ''}"
-        f"WHEN {cell} > {number(low + _TINY * (high - low))} "
+        f"CASE {f'WHEN {cell} IN ({missing}) THEN NULL ' if missing else ''}"
+        f"WHEN {cell} > {number(_floor(low, high))} "
         f"THEN CASE WHEN {cell} < {number(high)} THEN {scaled} WHEN {cell} < 'Infinity' THEN 1 END "
         f"WHEN {cell} > '-Infinity' THEN 0 END"
     )
+
+
+def _floor(low: float, high: float) -> float:
+    """What counts as the lower bound, and is 0 when it is scaled."""
+    return low + _TINY * (high - low)
 
 
 def _label(schema: Schema, kinds: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ from l2p.queries.pass_descent import PassRows
 from l2p.tables.reading.address import Address
 from l2p.tables.reading.arrow import import_pyarrow
 from l2p.tables.reading.database import quoted
-from l2p.tables.reading.in_postgresql import PostgreSQL, import_adbc
+from l2p.tables.reading.in_postgresql import PostgreSQL, connected, import_adbc
 from l2p.tables.schema import Encoding, Schema
 from l2p.tables.schema.encoding import OnInvalid
 
@@ -36,7 +36,7 @@ _SELECT_ROWS = "SELECT line, x, y FROM pg_temp.l2p_lines"
 _COUNTS = """
 SELECT count(*), coalesce(bool_and(alone), true), coalesce(bool_and(y IS NOT NULL), true) FROM pg_temp.l2p_lines
 """
-_PASS = "SELECT pg_temp.l2p_pass($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+_PASS = "SELECT pg_temp.l2p_pass($1, pg_temp.l2p_order($2), $3, $4, $5, $6, $7, $8, $9, $10)"
 
 
 def commands() -> list[str]:
@@ -116,11 +116,15 @@ class TableRows(PassRows):
         sizes = plan.step_sizes.reshape(plan.num_passes, -1)
         # There one class's weights lie side by side, here one feature's.
         weights = np.asarray(query.start, np.float64).reshape(-1, problems).T.ravel()
-        places = np.empty(plan.num_rows, np.int32)
+        # The highest byte first, as the server reads them.
+        places = np.empty(plan.num_rows, ">i4")
+        in_turn = np.arange(1, plan.num_rows + 1, dtype=places.dtype)
         for order, size in zip(orders, sizes, strict=True):
-            places[order] = np.arange(1, plan.num_rows + 1, dtype=np.int32)
+            places[order] = in_turn
+            # One number stands for as many equal ones.
+            size = size[:1] if (size == size[0]).all() else size
             with ending_run():
-                (answer,) = self._table.ask(_PASS, _bound(_SELECT_ROWS, places, weights, size, *settings))
+                (answer,) = self._table.ask(_PASS, _bound(_SELECT_ROWS, places.tobytes(), weights, size, *settings))
             weights = np.array(answer, np.float64)
         return weights.reshape(problems, -1).T.ravel()
 
@@ -139,7 +143,7 @@ def _bound(*values: Any) -> Any:
     pa = import_pyarrow("training in PostgreSQL")
     kinds = (
         pa.string(),
-        pa.list_(pa.int32()),
+        pa.binary(),
         *[pa.list_(pa.float64())] * 2,
         pa.int32(),
         *[pa.float64()] * 4,
@@ -174,7 +178,8 @@ class _Table(PostgreSQL):
         and so is a key that does not tell all rows apart."""
         self.check_columns((*schema.features, schema.target.column))
         assert self.key is not None
-        query = encoded_rows_query(schema, ".".join(map(quoted, self.address.table)), self.key, self._kinds)
+        (compiled,) = self.ask("SELECT pg_temp.l2p_compiled('l2p_scaled')")
+        query = encoded_rows_query(schema, ".".join(map(quoted, self.address.table)), self.key, self._kinds, compiled)
         self.ask(f"INSERT INTO pg_temp.l2p_lines {query}")
         rows, settled, valid = self.ask(_COUNTS)
         if not rows:
@@ -197,17 +202,21 @@ class _Table(PostgreSQL):
 
 
 @contextlib.contextmanager
-def held_rows(address: Address, schema: Schema, on_invalid: OnInvalid = "null") -> Iterator[TableRows]:
+def held_rows(
+    address: Address, schema: Schema, on_invalid: OnInvalid = "null", server: Any = None
+) -> Iterator[TableRows]:
     """The rows of a table with a key, within one snapshot, for `private_train(data=...)` with bolt-on SGD.
 
     Args:
       on_invalid: "null" counts an invalid row as null, which adds nothing and keeps its place; "refuse" refuses it.
+      server: a connection to the table's server, if there is one.
 
     Raises:
       InputError: the server, the table or its key is not there or may not be read, the schema declares what cannot be
         computed there, a cell cannot be turned into a number, or a row is refused.
     """
     check_address(address)
-    table = _Table(address)
-    with table.snapshot():
-        yield TableRows(table, schema, on_invalid)
+    with contextlib.nullcontext(server) if server is not None else connected(address) as server:
+        table = _Table(address, server)
+        with table.snapshot():
+            yield TableRows(table, schema, on_invalid)

@@ -82,7 +82,27 @@ BEGIN
   RETURN state;
 END $$;
 
--- The aggregate calls the compiled step (extension/) where it is installed; superusers alone make functions in C.
+-- Places of all lines, each in four bytes, the highest first: a driver sends them as they are, and an array number by number.
+CREATE OR REPLACE FUNCTION pg_temp.l2p_places(places bytea) RETURNS int[] LANGUAGE sql SET search_path = pg_catalog AS $$
+  SELECT ARRAY(
+    SELECT (get_byte(places, i) << 24) + (get_byte(places, i + 1) << 16) + (get_byte(places, i + 2) << 8)
+      + get_byte(places, i + 3)
+    FROM generate_series(0, length(places) - 4, 4) AS i
+  )
+$$;
+
+-- The compiled function of this name and version 1 (extension/); NULL where there is none, or this role may not call it.
+-- Superusers alone make functions in C.
+CREATE OR REPLACE FUNCTION pg_temp.l2p_compiled(name text) RETURNS text LANGUAGE sql SET search_path = pg_catalog AS $$
+  SELECT format('%I.%I', nspname, proname)
+  FROM pg_proc p
+  JOIN pg_namespace n ON n.oid = pronamespace
+  JOIN pg_language l ON l.oid = prolang
+  WHERE lanname = 'c' AND prosrc = name || '_1'
+    AND has_schema_privilege(n.oid, 'USAGE') AND has_function_privilege(p.oid, 'EXECUTE')
+  ORDER BY p.oid LIMIT 1
+$$;
+
 DO $$
 BEGIN
   EXECUTE format($aggregate$
@@ -90,19 +110,14 @@ BEGIN
       x float8[], y float8, place int, ends boolean, size float8, start float8[], batch int, ridge float8,
       radius float8, norm_bound float8, width float8
     ) (SFUNC = %s, STYPE = float8[])
-  $aggregate$, coalesce((
-    SELECT format('%I.%I', nspname, proname)
-    FROM pg_catalog.pg_proc p
-    JOIN pg_catalog.pg_namespace n ON n.oid = pronamespace
-    JOIN pg_catalog.pg_language l ON l.oid = prolang
-    WHERE lanname = 'c' AND prosrc = 'l2p_step_1'
-      AND proargtypes = (SELECT proargtypes FROM pg_catalog.pg_proc WHERE oid = 'pg_temp.l2p_step'::regproc)
-      AND has_schema_privilege(n.oid, 'USAGE') AND has_function_privilege(p.oid, 'EXECUTE')
-    ORDER BY p.oid LIMIT 1
-  ), 'pg_temp.l2p_step'));
+  $aggregate$, coalesce(pg_temp.l2p_compiled('l2p_step'), 'pg_temp.l2p_step'));
+  EXECUTE format($function$
+    CREATE OR REPLACE FUNCTION pg_temp.l2p_order(bytea) RETURNS int[] LANGUAGE sql AS 'SELECT %s($1)'
+  $function$, coalesce(pg_temp.l2p_compiled('l2p_places'), 'pg_temp.l2p_places'));
 END $$;
 
 -- Weights after one pass over the rows of a query, which gives line (int, from 1), x and y. Line i comes at places[i].
+-- `sizes` has one for each batch, or one for all.
 -- Several problems, each with its own p weights in `start`, tell one class, y = 0, 1, ..., from the others.
 CREATE OR REPLACE FUNCTION pg_temp.l2p_pass(
   lines text, places int[], start float8[], sizes float8[], batch int, ridge float8, radius float8, norm_bound float8,
@@ -118,7 +133,7 @@ BEGIN
     SELECT %s
     FROM (
       SELECT $1[line] AS place, $1[line] %% $4 = 0 OR $1[line] = cardinality($1) AS ends,
-        $3[($1[line] - 1) / $4 + 1] AS size, x, y
+        $3[%s] AS size, x, y
       FROM (%s) AS lines ORDER BY 1
     ) AS shuffled
   $query$, (
@@ -126,7 +141,7 @@ BEGIN
       'pg_temp.l2p_sgd(x, %s, place, ends, size, (SELECT $2[%s:%s]), $4, $5, $6, $7, $8)',
       CASE WHEN problems = 1 THEN 'y' ELSE format('(y = %s)::int', problem) END, problem * p + 1, (problem + 1) * p
     ), ' || ' ORDER BY problem) FROM generate_series(0, problems - 1) AS problem
-  ), lines) INTO states USING places, start, sizes, batch, ridge, radius, norm_bound, width;
+  ), CASE WHEN cardinality(sizes) = 1 THEN '1' ELSE '($1[line] - 1) / $4 + 1' END, lines) INTO states USING places, start, sizes, batch, ridge, radius, norm_bound, width;
   FOR problem IN 1..problems LOOP
     last := problem * (2 * p + 1);
     IF states[last] IS DISTINCT FROM cardinality(places) THEN
@@ -161,7 +176,7 @@ BEGIN
   FOR pass IN 1..num_passes LOOP
     weights := pg_temp.l2p_pass(
       'TABLE pg_temp.l2p_control', (SELECT array_agg(place ORDER BY random()) FROM generate_series(1, n) AS place), weights,
-      array_fill(coalesce(step_size, 1 / sqrt(n)), ARRAY[(n + batch - 1) / batch]), batch, 0, NULL, 1, NULL);
+      ARRAY[coalesce(step_size, 1 / sqrt(n))], batch, 0, NULL, 1, NULL);
   END LOOP;
   DROP TABLE pg_temp.l2p_control;
   EXECUTE format('CREATE TABLE %s AS SELECT $1 AS coef', out_table) USING weights;

@@ -1,8 +1,7 @@
 """Private training in MADlib's calling convention: a table of rows in, a table with the model out."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 
 from l2p.base.errors import InputError, alone, withheld
-from l2p.estimators.database.rows import held_rows
+from l2p.estimators.database.rows import check_address, held_rows
 from l2p.privacy.budget import Budget
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.release.api import private_train
@@ -21,7 +20,7 @@ from l2p.tables.bounds import Interval, interval
 from l2p.tables.reading.address import Address
 from l2p.tables.reading.arrow import import_pyarrow
 from l2p.tables.reading.database import quoted
-from l2p.tables.reading.in_postgresql import import_adbc
+from l2p.tables.reading.in_postgresql import connected, import_adbc
 from l2p.tables.schema import Number, Schema, Target
 from l2p.tables.schema.columns import Value
 
@@ -79,7 +78,9 @@ def train(
     """
     schema = _schema(dependent, independent, bounds, classes)
     source, out = (_address(at, table, row_key) for table in (source_table, out_table))
-    with held_rows(source, schema) as rows, _new_table(out) as table:
+    check_address(source)
+    with connected(source) as server, held_rows(source, schema, server=server) as rows:
+        table = _NewTable(server, out)
         result = private_train(
             rows, protector, budget, model=model, accountant=accountant, ledger=ledger, key=key, schema=schema
         )
@@ -138,21 +139,6 @@ class _NewTable:
     def _execute(self, statement: str, bound: Any = None) -> None:
         with self._connection.cursor() as cursor:
             cursor.execute(statement, parameters=bound)
-
-
-@contextlib.contextmanager
-def _new_table(address: Address) -> Iterator[_NewTable]:
-    dbapi = import_adbc()
-    with alone():
-        try:
-            connection = dbapi.connect(address.location)
-        except dbapi.Error:
-            raise InputError(
-                f"the table {address.shown} cannot be made: the server takes no second connection; have its limit "
-                "raised."
-            ) from None
-    with connection:
-        yield _NewTable(connection, address)
 
 
 def _rows_of(result: Result) -> Any:

@@ -14,6 +14,7 @@ eta_t = 1 / (ridge t): larger batches mean fewer steps, hence longer ones, and t
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 from scipy.linalg import blas
@@ -170,12 +171,9 @@ class Passes:
         its own. With replacement the number of hits is random, and `tail` is the probability, above 0, that the result
         moves further.
         """
-        return (self._quantile(tail) if self.order == "with_replacement" else self._furthest) * _UP
-
-    @functools.cached_property
-    def _furthest(self) -> float:
-        by_pass = self.moves.reshape(self.num_passes, self.steps_per_pass)
-        return float(by_pass.max(1).sum() if self.order == "fresh" else by_pass.sum(0).max())
+        return (
+            self._quantile(tail) if self.order == "with_replacement" else _furthest(*dataclasses.astuple(self))
+        ) * _UP
 
     def _quantile(self, tail: float) -> float:
         """Chernoff's bound on the sum over T batches of b draws, each of which hits the row with probability 1 / m."""
@@ -215,6 +213,17 @@ class Passes:
             distance = growth * distance + moves.sum() / self.num_rows + 2 * moves.max() / self.batch_size
             grown *= max(growth, 1.0)
         return distance * _UP, grown * _UP
+
+
+@functools.lru_cache(maxsize=64)
+def _furthest(*settings: Any) -> float:
+    """Largest sum over passes of how far one row's steps move the result of these `Passes`, whose rows are permuted.
+
+    A run asks when it is planned and when it is paid for, of plans made anew; kept is the number, not the steps.
+    """
+    plan = Passes(*settings)
+    by_pass = plan.moves.reshape(plan.num_passes, plan.steps_per_pass)
+    return float(by_pass.max(1).sum() if plan.order == "fresh" else by_pass.sum(0).max())
 
 
 def _whole(count: int) -> bool:

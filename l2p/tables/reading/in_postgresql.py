@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from l2p.base.errors import InputError
+from l2p.base.errors import InputError, alone
 from l2p.tables.reading.address import Address
 from l2p.tables.reading.arrow import import_pyarrow
 from l2p.tables.reading.database import Database, Description, quoted
@@ -51,21 +51,22 @@ class PostgreSQL(Database):
     """A table on a server, read in one read-only transaction, which sees one snapshot.
 
     Rows have no order of their own there, so `ordered` asks for a key.
+
+    Args:
+      address: of the table.
+      server: a connection to its server, of which sessions are clones, since the driver asks for all types of a server
+        when it connects, and clones know them; None to connect for each.
     """
 
-    def __init__(self, address: Address):
+    def __init__(self, address: Address, server: Any = None):
         self.driver_errors = (import_adbc().Error, import_pyarrow("reading PostgreSQL").ArrowException)
         self._kinds: dict[str, str] = {}
+        self._server = server
         super().__init__(address)
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
-        dbapi = import_adbc()
-        try:
-            connection = dbapi.connect(self.address.location)
-        except dbapi.Error:
-            raise InputError(f"{self.title} cannot be read: {_UNREACHED}.") from None
-        with connection:
+        with connected(self.address, self._server) as connection:
             self._prepare(connection)
             for setting in _SETTINGS:
                 with connection.cursor() as cursor:
@@ -112,6 +113,17 @@ class PostgreSQL(Database):
         state = getattr(error, "sqlstate", None) or ""
         meaning = next((text for start, text in _MEANINGS.items() if state.startswith(start)), None)
         return f"{self.title} cannot be read: {meaning or _OTHERWISE}."
+
+
+@alone()
+def connected(address: Address, server: Any = None) -> Any:
+    """A connection to the server of a table, or a clone of one."""
+    dbapi = import_adbc()
+    try:
+        return dbapi.connect(address.location) if server is None else server.adbc_clone()
+    except dbapi.Error:
+        reason = _UNREACHED if server is None else _MEANINGS["53"]
+        raise InputError(f"the table {address.shown} cannot be read: {reason}.") from None
 
 
 def import_adbc() -> Any:

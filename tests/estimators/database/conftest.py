@@ -1,5 +1,6 @@
 """One server for all tests in this folder, and both steps that it may take."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -32,7 +33,7 @@ def server():
 
 @pytest.fixture(scope="session")
 def compiled(server):
-    """The statement that installs the compiled step, which is built here."""
+    """The statements that install the compiled functions, which are built here."""
     config = server.programs / "pg_config"
     headers = subprocess.run([config, "--includedir-server"], capture_output=True, text=True, check=True).stdout
     if not (Path(headers.strip()) / "postgres.h").exists():
@@ -45,15 +46,17 @@ def compiled(server):
         stdout=subprocess.DEVNULL,
     )
     (folder / "l2p_sgd.so").chmod(0o755)
-    _, statement = (folder / "l2p_sgd--1.sql").read_text().split("\\quit")
-    return statement.replace("MODULE_PATHNAME", str(folder / "l2p_sgd"))
+    _, statements = (folder / "l2p_sgd--1.sql").read_text().split("\\quit")
+    return re.split(
+        r"^(?=CREATE )", statements.replace("MODULE_PATHNAME", str(folder / "l2p_sgd")), flags=re.MULTILINE
+    )[1:]
 
 
 @pytest.fixture(params=["plpgsql", "c"])
 def step(request, server):
     """The language of the step that sessions take meanwhile."""
     if request.param == "c":
-        server.execute(request.getfixturevalue("compiled"))
+        server.execute(*request.getfixturevalue("compiled"))
     yield request.param
     if request.param == "c":
-        server.execute("DROP FUNCTION l2p_step CASCADE")
+        server.execute("DROP FUNCTION l2p_step, l2p_places, l2p_scaled CASCADE")

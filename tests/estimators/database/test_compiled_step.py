@@ -81,6 +81,12 @@ def test_sessions_take_the_compiled_step_where_it_is_installed_and_they_may_call
         assert ask(server, LANGUAGE, user="stranger") == [("plpgsql",)]
 
 
+def test_places_are_read_as_they_were_sent(server, step):
+    places = [1, 255, 256, 2**16, 2**24 + 3, 2**31 - 1]
+    sent = b"".join(place.to_bytes(4, "big") for place in places).hex()
+    assert ask(server, f"SELECT pg_temp.l2p_order('\\x{sent}')") == [(places,)]
+
+
 HIJACKS = (
     "CREATE FUNCTION cardinality(float8[]) RETURNS int LANGUAGE sql AS 'SELECT 1 / 0'",
     "CREATE FUNCTION array_position(float8[], float8) RETURNS int LANGUAGE sql AS 'SELECT 1 / 0'",
@@ -122,7 +128,7 @@ REFUSED = {
 
 
 def test_the_compiled_step_refuses_arguments_that_do_not_fit_and_quotes_none(server, compiled):
-    server.execute(compiled)
+    server.execute(*compiled)
     try:
         assert ask(server, CALL.format(**USUAL))[0][0][-1] == 1
         for changed, phrase in REFUSED.values():
@@ -135,5 +141,9 @@ def test_the_compiled_step_refuses_arguments_that_do_not_fit_and_quotes_none(ser
         ):
             with pytest.raises(Exception, match="by an aggregate alone"):
                 ask(server, call)
+        for cells, lows in (("{0.875}", "{0,0}"), ("{0.875,0}", "{0,NULL}"), ("{}", "{}")):
+            with pytest.raises(Exception, match="another length") as error:
+                ask(server, f"SELECT l2p_scaled('{cells}', '{lows}', '{{0,0}}', '{{1,1}}')")
+            assert not re.search("875", str(error.value))
     finally:
-        server.execute("DROP FUNCTION l2p_step CASCADE")
+        server.execute("DROP FUNCTION l2p_step, l2p_places, l2p_scaled CASCADE")

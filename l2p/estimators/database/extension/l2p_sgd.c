@@ -1,4 +1,5 @@
-/* The step of sgd.sql, compiled: the same arguments, the same arithmetic in float64, the same refusals.
+/* The step and the places of sgd.sql and the scaling of expressions.py, compiled: the same arguments, the same arithmetic
+ * in float64, the same refusals.
  *
  * Any role may call an installed function, so every argument is checked, and no message quotes one.
  */
@@ -8,12 +9,15 @@
 
 #include "catalog/pg_type_d.h"
 #include "fmgr.h"
+#include "port/pg_bswap.h"
 #include "utils/array.h"
 
 PG_MODULE_MAGIC;
 
-/* With the number of its version, by which sgd.sql knows it. */
+/* With the number of their version, by which sgd.sql knows them. */
 PG_FUNCTION_INFO_V1(l2p_step_1);
+PG_FUNCTION_INFO_V1(l2p_places_1);
+PG_FUNCTION_INFO_V1(l2p_scaled_1);
 
 enum argument {STATE, X, Y, PLACE, ENDS, SIZE, START, BATCH, RIDGE, RADIUS, NORM_BOUND, WIDTH};
 
@@ -22,21 +26,30 @@ static double *
 numbers(ArrayType *array, int length)
 {
 	if (ARR_NDIM(array) != 1 || ARR_DIMS(array)[0] != length || ARR_ELEMTYPE(array) != FLOAT8OID || ARR_HASNULL(array))
-		ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR), errmsg("an array has another length than the weights")));
+		ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR), errmsg("an array has another length than its companions")));
 	return (double *) ARR_DATA_PTR(array);
+}
+
+/* A new array of zeros. */
+static ArrayType *
+zeros(Oid type, int width, int length)
+{
+	Size		size = ARR_OVERHEAD_NONULLS(1) + (Size) length * width;
+	ArrayType  *array = palloc0(size);
+
+	SET_VARSIZE(array, size);
+	array->ndim = 1;
+	array->elemtype = type;
+	ARR_DIMS(array)[0] = length;
+	ARR_LBOUND(array)[0] = 1;
+	return array;
 }
 
 static ArrayType *
 first_state(ArrayType *start, int length)
 {
-	int			size = ARR_OVERHEAD_NONULLS(1) + (2 * length + 1) * sizeof(double);
-	ArrayType  *state = palloc0(size);
+	ArrayType  *state = zeros(FLOAT8OID, sizeof(double), 2 * length + 1);
 
-	SET_VARSIZE(state, size);
-	state->ndim = 1;
-	state->elemtype = FLOAT8OID;
-	ARR_DIMS(state)[0] = 2 * length + 1;
-	ARR_LBOUND(state)[0] = 1;
 	memcpy(ARR_DATA_PTR(state), numbers(start, length), length * sizeof(double));
 	return state;
 }
@@ -141,4 +154,45 @@ l2p_step_1(PG_FUNCTION_ARGS)
 				  PG_ARGISNULL(RADIUS) ? NULL : &radius);
 	}
 	PG_RETURN_ARRAYTYPE_P(state);
+}
+
+Datum
+l2p_places_1(PG_FUNCTION_ARGS)
+{
+	bytea	   *bytes = PG_GETARG_BYTEA_PP(0);
+	int			length = VARSIZE_ANY_EXHDR(bytes) / sizeof(uint32);
+	ArrayType  *array = zeros(INT4OID, sizeof(uint32), length);
+	uint32	   *places = (uint32 *) ARR_DATA_PTR(array);
+
+	memcpy(places, VARDATA_ANY(bytes), length * sizeof(uint32));
+	for (int line = 0; line < length; line++)
+		places[line] = pg_ntoh32(places[line]);
+	PG_RETURN_ARRAYTYPE_P(array);
+}
+
+/* Cells between their bounds, scaled to [0, 1] and rounded to single precision; NULL unless all are finite numbers. */
+Datum
+l2p_scaled_1(PG_FUNCTION_ARGS)
+{
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(0);
+	int			length = ARR_NDIM(array) == 1 ? ARR_DIMS(array)[0] : 0;
+	const double *lows = numbers(PG_GETARG_ARRAYTYPE_P(1), length),
+			   *floors = numbers(PG_GETARG_ARRAYTYPE_P(2), length),
+			   *highs = numbers(PG_GETARG_ARRAYTYPE_P(3), length),
+			   *cells;
+	double	   *scaled;
+
+	if (ARR_HASNULL(array))
+		PG_RETURN_NULL();
+	cells = numbers(array, length);
+	array = zeros(FLOAT8OID, sizeof(double), length);
+	scaled = (double *) ARR_DATA_PTR(array);
+	for (int j = 0; j < length; j++)
+	{
+		if (!isfinite(cells[j]))
+			PG_RETURN_NULL();
+		if (cells[j] > floors[j])
+			scaled[j] = cells[j] < highs[j] ? (float) ((cells[j] - lows[j]) / (highs[j] - lows[j])) : 1;
+	}
+	PG_RETURN_ARRAYTYPE_P(array);
 }
