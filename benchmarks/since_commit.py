@@ -98,7 +98,12 @@ def led(commit: str, method: str, prefixes: Sequence[str]) -> None:
             worse = [f"{e:g}: {-leads[e].mean:.4f} ({leads[e].error:.4f})" for e in leads if verdicts[e] == "worse"]
             if worse and not of.startswith(CONTROL):
                 behind.append(f"| {path.parent.name} | `{rival}` | {', '.join(worse)} |")
+    if not counts:
+        raise InputError(f"no protector at {commit} has a name that begins with {', '.join(prefixes)}; correct these.")
     print(f"| generation | {' | '.join(VERDICTS)} | better or level |\n|---|{'---|' * (len(VERDICTS) + 1)}")
+    counts["all but controls"] = sum(
+        (row for of, row in counts.items() if not of.startswith(CONTROL)), collections.Counter()
+    )
     for of, verdicts in sorted(counts.items(), key=lambda item: (item[0].startswith(CONTROL), item[0])):
         share = 1 - verdicts["worse"] / verdicts.total()
         print(f"| `{of}` | {' | '.join(str(verdicts[word]) for word in VERDICTS)} | {share:.0%} |")
