@@ -191,13 +191,9 @@ class MixProjector(Projector):
             # gives every seed the first one's averages if seeds x budgets x coordinates are many.
             return -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits)[:, None] * average, axis=0), state
         coordinates = self._coordinates(average, std, params, observation, inputs)
-        extra, state = self._corrections(state, coordinates)
+        extra = apply_mlp(self.coordinate_network, coordinates).T
         weights = jax.nn.softmax(logits[:, None] + extra[1:], axis=0)
         return -jnp.exp(log_gain + extra[0]) * jnp.sum(weights * average, axis=0), state
-
-    def _corrections(self, state: Averages, inputs: jax.Array) -> tuple[jax.Array, Averages]:
-        """The coordinate network's output f32[6, p] for inputs f32[p, COORDINATE_INPUTS], and the next state."""
-        return apply_mlp(cast(dict, self.coordinate_network), inputs).T, state
 
     def _run_inputs(
         self, average: jax.Array, std: jax.Array, observation: Observation, inputs: jax.Array, setup: Setup
