@@ -95,7 +95,7 @@ class KalmanProjector(Projector):
         bought (`Model.scales_at_rates`).
       log_sampling: f32[k, 5], log of the variance that drawing N rows gives to their minimum, over that of a typical
         slope and curvature.
-      network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
+      network: with `INPUTS` inputs and `OUTPUTS` outputs, or None.
       line: scales the distance from the start, or None.
       retreat: takes back at the end what does not stand out from noise, or None.
     """
