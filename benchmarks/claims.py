@@ -3,7 +3,7 @@
     python benchmarks/claims.py [--out FOLDER]
 
 "A decaying sigma is preferred": `noisygd:tuned` as tuned on Adult, except that the growth rate of its spending is set
-to constants from rising to falling noise; and the noise that `paper-adult` and `plain-adult` have learned.
+to constants from rising to falling noise; and the noise that `paper-adult` has learned.
 
 "The projector denoises": at every step of `paper-adult`, how close its update direction is to the gradient without
 noise, compared with the noised gradient itself and with an exponential average of the noised gradients so far, which
@@ -41,7 +41,7 @@ from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
 CONFIG = CompareConfig(
-    "ipums_br", Path(), methods=("noisygd:tuned", "paper-adult", "plain-adult"), epsilon=(0.05,), aux="adult", seeds=20
+    "ipums_br", Path(), methods=("noisygd:tuned", "paper-adult"), epsilon=(0.05,), aux="adult", seeds=20
 )
 MODEL = MODELS["logistic"]
 #: Spending grows by exp(rate) over the run, so the noise multiplier falls by exp(rate / 2).
@@ -215,17 +215,16 @@ def print_rates(rates: dict[float, list[np.ndarray]], learned: float) -> None:
     print("* the learned rate; noise is the noise multiplier; ± is one standard error over seeds")
 
 
-def print_learned(noise: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
-    print("\nLearned schedules, means over seeds; noise on the sum is the noise multiplier times the clipping norm")
-    for name, (multiplier, clip_norm) in noise.items():
-        steps = np.isfinite(multiplier).sum(1)
-        print(f"{name}, {steps.min()} to {steps.max()} steps")
-        for label, values in (("noise multiplier", multiplier), ("noise on the sum", multiplier * clip_norm)):
-            first, middle, last = (values[np.arange(len(values)), at] for at in (0 * steps, steps // 2, steps - 1))
-            print(
-                f"  {label}: first {first.mean():.0f}, middle {middle.mean():.0f}, last {last.mean():.0f}; "
-                f"last over first {with_error(last / first, 3)}"
-            )
+def print_learned(name: str, multiplier: np.ndarray, clip_norm: np.ndarray) -> None:
+    print("\nA learned schedule, means over seeds; noise on the sum is the noise multiplier times the clipping norm")
+    steps = np.isfinite(multiplier).sum(1)
+    print(f"{name}, {steps.min()} to {steps.max()} steps")
+    for label, values in (("noise multiplier", multiplier), ("noise on the sum", multiplier * clip_norm)):
+        first, middle, last = (values[np.arange(len(values)), at] for at in (0 * steps, steps // 2, steps - 1))
+        print(
+            f"  {label}: first {first.mean():.0f}, middle {middle.mean():.0f}, last {last.mean():.0f}; "
+            f"last over first {with_error(last / first, 3)}"
+        )
 
 
 def print_directions(measured: dict[str, np.ndarray]) -> None:
@@ -266,7 +265,7 @@ def main(out: Path | None = None) -> None:
     )
     rates, learned = compare_rates(prepared["noisygd:tuned"], rows, seeds)
     print_rates(rates, learned)
-    print_learned({name: learned_noise(prepared[name], rows, seeds) for name in ("paper-adult", "plain-adult")})
+    print_learned("paper-adult", *learned_noise(prepared["paper-adult"], rows, seeds))
     measured = table_of_directions(directions(prepared["paper-adult"], rows, seeds))
     print_directions(measured)
     if out is not None:

@@ -2,14 +2,13 @@
 
     python benchmarks/convergence.py run [--seeds 5] [--cells openml:segment,softmax] [--methods noisygd]
         [--out benchmarks/results/convergence/table.csv]
-    python benchmarks/convergence.py summary [--ours universal] [--theirs specialist]
+    python benchmarks/convergence.py summary [--ours universal] [--theirs control-universal]
         [--out benchmarks/results/convergence/table.csv]
 
-A cell is a public set and a model. `many rows:N` is drawn here: three correlated features, N rows. `specialist` is the
-protector that was made for the model alone, before one was made for all; for the hinge, for which none was, `noisygd`.
-A protector that was made from a set is replaced by its fold that never saw it. A line of the output is a cell, method
-and epsilon: means over seeds of test loss and accuracy (squared error for numbers), with the standard error of the
-loss; lines that are there are not made again.
+A cell is a public set and a model. `many rows:N` is drawn here: three correlated features, N rows. A protector that was
+made from a set is replaced by its fold that never saw it. A line of the output is a cell, method and epsilon: means
+over seeds of test loss and accuracy (squared error for numbers), with the standard error of the loss; lines that are
+there are not made again.
 """
 
 import csv
@@ -52,19 +51,9 @@ CELLS: tuple[tuple[str, str], ...] = (
     *((f"openml:{name}", "mlp") for name in ("sick", "kr.vs.kp", "credit.g")),
 )
 EPSILONS, DELTA = (0.0125, 0.05, 0.2, 0.8, 3.0, 10.0), 1e-6
-OURS, CONTROL, SPECIALIST = "universal", "control-universal", "specialist"
+OURS, CONTROL = "universal", "control-universal"
 NONPRIVATE, BASE = "nonprivate", "no_features"
-METHODS = (OURS, CONTROL, SPECIALIST, "noisygd", NONPRIVATE, BASE)
-#: By model and kind of target.
-SPECIALISTS = {
-    ("logistic", "binary"): "universal-logistic",
-    ("svm", "binary"): "universal-svm-synthetic",
-    ("square", "regression"): "regression",
-    ("square", "binary"): "universal-square-synthetic",
-    ("softmax", "multiclass"): "probe",
-    ("mlp", "binary"): "control-universal-mlp-synthetic",
-    ("hinge", "binary"): "noisygd",
-}
+METHODS = (OURS, CONTROL, "noisygd", NONPRIVATE, BASE)
 FIELDS = ("data", "model", "rows", "features", "method", "epsilon", "seeds", "loss", "standard_error", "score")
 
 Cell = tuple[str, str]
@@ -129,8 +118,7 @@ def measured(cell: Cell, method: str, seeds: int) -> list[dict[str, object]]:
     if method in EXACT:
         epsilons, params = (math.inf,), np.stack([without_noise(model, part, EXACT[method]) for part in parts])[:, None]
     else:
-        protector = SPECIALISTS[model.name, kind] if method == SPECIALIST else method
-        epsilons, params = EPSILONS, private(protector, model, kind, rows, name, seeds)
+        epsilons, params = EPSILONS, private(method, model, kind, rows, name, seeds)
     lines: list[dict[str, object]] = []
     for number, epsilon in enumerate(epsilons):
         tests = [(params[seed, number], model, part.test) for seed, part in enumerate(parts)]
@@ -207,7 +195,7 @@ def rises(lines: list[dict[str, str]], method: str) -> list[tuple[Cell, float]]:
     return larger
 
 
-def summary(out: Path, ours: str = OURS, theirs: str = SPECIALIST) -> None:
+def summary(out: Path, ours: str = OURS, theirs: str = CONTROL) -> None:
     """Print losses of `ours` and `theirs` as a Markdown table, where they rise, and where `ours` is ahead."""
     lines = read(out)
     budgets = "".join(f" {epsilon:g} |" for epsilon in EPSILONS)
@@ -246,7 +234,7 @@ def main(
     methods: tuple[str, ...] = METHODS,
     seeds: int = 5,
     ours: str = OURS,
-    theirs: str = SPECIALIST,
+    theirs: str = CONTROL,
 ) -> None:
     """Measure, or print what was measured; a cell is DATA,MODEL."""
     if task == "summary":

@@ -16,7 +16,7 @@ import numpy as np
 from l2p import Budget, Rows, private_train
 from l2p.models import Logistic
 
-NAMES = ("noisygd", "universal-logistic-synthetic", "dpsgd", "minibatch@0.2", "minibatch", "minibatch@0.02")
+NAMES = ("noisygd", "dpsgd", "minibatch@0.2", "minibatch", "minibatch@0.02")
 NUM_FEATURES, TEST_ROWS = 50, 20_000
 BUDGET = Budget(0.1, 1e-8)
 

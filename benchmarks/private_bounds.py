@@ -6,8 +6,7 @@ FOLDER holds the tables as OpenML publishes them, under the names in `TABLES`.
 
 Declared bounds are those that `l2p schema --from` reads off the whole table, so they are as good as anybody could
 declare them; the private ones are bought with the default share of the same budget, for every number at once. Runs are
-simulations of the same split and key: `universal-logistic` for two classes, `noisygd` for more, `regression` for
-numbers.
+simulations by `universal` of the same split and key.
 """
 
 import argparse
@@ -70,10 +69,9 @@ def scores(data: dict, schema: Schema, epsilon: float, seed: int) -> tuple[float
     test, train = ({name: cells[part] for name, cells in data.items()} for part in (order[:cut], order[cut:]))
     target = schema.target
     model = "square" if target.classes is None else "logistic" if len(target.classes) == 2 else "softmax"
-    protector = {"square": "regression", "logistic": "universal-logistic", "softmax": "noisygd"}[model]
     budget = l2p.Budget(epsilon, 1e-6)
     key = jax.random.key(seed)
-    result = l2p.private_train(train, protector, budget, model=model, schema=schema, key=key, on_invalid="null")
+    result = l2p.private_train(train, budget=budget, model=model, schema=schema, key=key, on_invalid="null")
     rows = jax.tree.map(jnp.asarray, read_rows(test, Encoding(result.schema), "null"))
     trained = result.model
     return float(score(result.params, trained, rows, target.kind)), float(mean_loss(result.params, trained, rows))

@@ -1,20 +1,25 @@
 """Stored losses of a protector beside those that were stored at an earlier commit.
 
     python benchmarks/since_commit.py COMMIT [--method universal]
+    python benchmarks/since_commit.py COMMIT --over plain probe regression directions universal-logistic ...
 
-Reads results.csv of every comparison in results/, now and at that commit, pairs seeds, and prints each cell (set,
-model and budget) whose mean test loss has moved by more than two standard errors, and how many have. The commit must be
-in this checkout's history.
+Reads results.csv of every comparison in results/, now and at that commit, and pairs seeds. The first form prints each
+cell (set, model and budget) whose mean test loss has moved by more than two standard errors, and how many have. The
+second compares with protectors that were stored then, by what their names begin with: how many cells are better, level
+and worse for each, their controls counted apart, and where the protector is worse, by how much. The commit must be in
+this checkout's history.
 """
 
 import collections
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import tyro
 
 from l2p.base.errors import InputError
+from l2p.checkpoints.control import CONTROL as CONSTANTS
 from l2p.compare import results, wins
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,9 +29,9 @@ RESULTS = ROOT / FOLDERS[0]
 LOSS = "test_loss"
 #: Budgets below and from here on are counted apart.
 SMALL = 0.1
-
-#: Test losses by budget and seed.
-Losses = dict[float, dict[int, float]]
+VERDICTS = ("better", "level", "worse")
+#: Begins the names of controls.
+CONTROL = f"{CONSTANTS}-"
 
 
 def git(*words: str) -> bytes | None:
@@ -35,12 +40,12 @@ def git(*words: str) -> bytes | None:
     return None if process.returncode else process.stdout
 
 
-def losses(path: Path, method: str) -> Losses:
+def losses(path: Path) -> results.BySeed:
     """Test losses of one comparison."""
-    return results.by_seed(results.read(path), LOSS).get(method, {})
+    return results.by_seed(results.read(path), LOSS)
 
 
-def losses_at(commit: str, path: Path, method: str) -> Losses:
+def losses_at(commit: str, path: Path) -> results.BySeed:
     """The same at a commit; empty where there was no such comparison."""
     places = (f"{commit}:{folder}/{path.relative_to(RESULTS)}" for folder in FOLDERS)
     text = next((shown for place in places if (shown := git("show", place)) is not None), None)
@@ -48,16 +53,14 @@ def losses_at(commit: str, path: Path, method: str) -> Losses:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         (copy := Path(folder) / path.name).write_bytes(text)
-        return losses(copy, method)
+        return losses(copy)
 
 
-def main(commit: tyro.conf.Positional[str], method: str = "universal") -> None:
-    """Compare with a commit and print."""
-    if git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") is None:
-        raise InputError(f"this checkout knows no commit {commit}; fetch the whole history, or name another one.")
+def moved(commit: str, method: str) -> None:
+    """Print how the method's losses have moved."""
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     for path in sorted(RESULTS.glob("*/results.csv")):
-        now, then = losses(path, method), losses_at(commit, path, method)
+        now, then = (values.get(method, {}) for values in (losses(path), losses_at(commit, path)))
         for epsilon in sorted(now.keys() & then.keys()):
             lead = results.Estimate.of(results.difference(then[epsilon], now[epsilon]).values())
             verdict = wins.verdict(lead)
@@ -67,6 +70,54 @@ def main(commit: tyro.conf.Positional[str], method: str = "universal") -> None:
             counts[f"epsilon {'below' if epsilon < SMALL else 'from'} {SMALL:g}", verdict] += 1
     for (budgets, verdict), count in sorted(counts.items()):
         print(f"{budgets}: {verdict} in {count}")
+
+
+def generation(method: str, prefixes: Sequence[str]) -> str | None:
+    """The prefix that a protector belongs to, after "control-" if it is a control; None if to none of these.
+
+    >>> [generation(name, ["probe"]) for name in ("probe-no-digits", "control-probe", "probes")]
+    ['probe', 'control-probe', None]
+    """
+    kind = CONTROL if method.startswith(CONTROL) else ""
+    name = method.removeprefix(CONTROL)
+    return next((kind + prefix for prefix in prefixes if f"{name}-".startswith(f"{prefix}-")), None)
+
+
+def led(commit: str, method: str, prefixes: Sequence[str]) -> None:
+    """Print how the method compares with protectors of the commit, in Markdown."""
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    behind = []
+    for path in sorted(RESULTS.glob("*/results.csv")):
+        ours = losses(path).get(method, {})
+        for rival, theirs in losses_at(commit, path).items():
+            if (of := generation(rival, prefixes)) is None:
+                continue
+            leads = {e: wins.lead_over(ours[e], theirs[e], results.LOSS) for e in sorted(ours.keys() & theirs.keys())}
+            verdicts = {epsilon: wins.verdict(lead) for epsilon, lead in leads.items()}
+            counts[of].update("level" if verdict == wins.SAME else verdict for verdict in verdicts.values())
+            worse = [f"{e:g}: {-leads[e].mean:.4f} ({leads[e].error:.4f})" for e in leads if verdicts[e] == "worse"]
+            if worse and not of.startswith(CONTROL):
+                behind.append(f"| {path.parent.name} | `{rival}` | {', '.join(worse)} |")
+    if not counts:
+        raise InputError(f"no protector at {commit} has a name that begins with {', '.join(prefixes)}; correct these.")
+    print(f"| generation | {' | '.join(VERDICTS)} | better or level |\n|---|{'---|' * (len(VERDICTS) + 1)}")
+    counts["all but controls"] = sum(
+        (row for of, row in counts.items() if not of.startswith(CONTROL)), collections.Counter()
+    )
+    for of, verdicts in sorted(counts.items(), key=lambda item: (item[0].startswith(CONTROL), item[0])):
+        share = 1 - verdicts["worse"] / verdicts.total()
+        print(f"| `{of}` | {' | '.join(str(verdicts[word]) for word in VERDICTS)} | {share:.0%} |")
+    print("\n| comparison | protector | worse by, at epsilon |\n|---|---|---|", *behind, sep="\n")
+
+
+def main(commit: tyro.conf.Positional[str], method: str = "universal", over: tuple[str, ...] = ()) -> None:
+    """Compare with a commit and print."""
+    if git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") is None:
+        raise InputError(f"this checkout knows no commit {commit}; fetch the whole history, or name another one.")
+    if over:
+        led(commit, method, over)
+    else:
+        moved(commit, method)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,11 @@
     python benchmarks/win_table.py
 
 For every comparison in results/ that has it, a Markdown line with the verdicts at each budget: against the best
-hand-designed method of the cell (of those that have no public rows beside the private ones, as it has none), the
-learned protector that was made for the model alone, the best search on the private rows, and its own control, the
-latter where that leaves more than 2 % of the gap. The gap is that between the best constant prediction and the
-non-private model. "better" and "worse" are differences in test loss, paired by seed, of more than two standard errors
-and 2 % of the gap; against the control, of more than two standard errors. The last two lines are totals: of all cells,
-and of those on tables of up to 288 features.
+hand-designed method of the cell (of those that have no public rows beside the private ones, as it has none), the best
+search on the private rows, and its own control, the latter where that leaves more than 2 % of the gap. The gap is that
+between the best constant prediction and the non-private model. "better" and "worse" are differences in test loss,
+paired by seed, of more than two standard errors and 2 % of the gap; against the control, of more than two standard
+errors. The last two lines are totals: of all cells, and of those on tables of up to 288 features.
 """
 
 from collections import Counter
@@ -20,7 +19,7 @@ from l2p.compare.results import LOSS, Row
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks/results"
 OURS, CONTROL, CONSTANT, NONPRIVATE = "universal", "control-universal", "no_features", "nonprivate"
-OPPONENTS = ("best hand-designed", "learned for the model", "best on the private rows", "its control")
+OPPONENTS = ("best hand-designed", "best on the private rows", "its control")
 #: Differences below this share of the gap are not told.
 LEAST = 0.02
 #: The one set of images as they are, 784 columns; all other tables have at most 288.
@@ -34,12 +33,9 @@ def opponents(rows: list[Row], values: Scores, epsilon: float) -> list[str | Non
     kinds = standings.kinds(rows, rows[0]["adjacency"])
     there = {name: estimates[epsilon] for name, estimates in values.items() if estimates.get(epsilon)}
     there = {name: estimates for name, estimates in there.items() if kinds[name] in ("private", "oracle")}
-    forms = {name: standings.form(name) for name in there}
-    learned = [name for name in there if forms[name] in ("learned", "control") and name not in (OURS, CONTROL)]
     groups = (
         wins.rivals(there, OURS),
-        learned[:1],
-        [name for name in there if forms[name] == "oracle"],
+        [name for name in there if standings.form(name) == "oracle"],
         [CONTROL] if CONTROL in there else [],
     )
     return [wins.best(group, there, LOSS) for group in groups]

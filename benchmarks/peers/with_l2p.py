@@ -16,7 +16,7 @@ from l2p.tables.schema.template import from_public
 def train(private, public, test, epsilon, seed) -> np.ndarray:
     rows, new = (pd.read_csv(path, dtype=str, skipinitialspace=True) for path in (private, test))
     schema = from_public(open_table(public), "income", curve=0)
-    model = PrivateClassifier(epsilon, 1e-6, protector="universal-logistic-no-adult", schema=schema)
+    model = PrivateClassifier(epsilon, 1e-6, protector="universal-fold-1", schema=schema)
     model.fit(rows.drop(columns="income"), rows["income"])
     return model.predict_proba(new)[:, 1]
 

@@ -139,13 +139,6 @@ def commands(folder: Path, num_rows: int) -> Commands:
         "l2p --help": ["--help"],
         "l2p apply --dry-run": [*apply, "--dry-run", "--out", str(folder / "plan{turn}")],
         "l2p apply": [*apply, "--out", str(folder / "run{turn}")],
-        "l2p apply --protector plain-adult": [
-            *apply,
-            "--protector",
-            "plain-adult",
-            "--out",
-            str(folder / "plain{turn}"),
-        ],
         "l2p demo": ["demo", "--out", str(folder / "demo{turn}")],
     }
     return {name: ["-m", "l2p", *each] for name, each in words.items()}

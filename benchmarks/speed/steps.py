@@ -32,7 +32,7 @@ SIZES, QUICK_SIZE, BATCH = (30_400, 204_800), 4_096, 1_000
 QUIET, USUAL = Budget(1e6, 1e-6), Budget(1.0, 1e-6)
 BASE, TABLED, PLAIN = "l2p", "l2p, noise multipliers from a table", "optax, rows [N, d]"
 #: Protectors whose steps are timed beside plain ones.
-PROTECTORS = ("noisygd", "noisygd:tuned", "control-plain-adult", "plain-adult", "paper-adult", "universal")
+PROTECTORS = ("noisygd", "noisygd:tuned", "paper-adult", "universal")
 #: A run: does the steps of a work and gives the params they end at.
 Run = Callable[[], np.ndarray | jax.Array]
 

@@ -1,15 +1,14 @@
-"""Whole trainings on several shapes and along public directions."""
+"""Whole trainings on several shapes."""
 
 import numpy as np
 
 from l2p.checkpoints import checkpoint
-from l2p.protectors import Centering, PublicGeometry
 from meta_train.config import EveryModel
 from meta_train.evaluation import budgets
 from meta_train.recipes import resolve
 from meta_train.training.loop import meta_train
 from meta_train.training.starting_points import starting_point
-from tests.meta_train.training.test_loop import ALONG_DIRECTIONS, CONFIG, SIZES, assert_same_directions, directions_of
+from tests.meta_train.training.test_loop import CONFIG, SIZES
 
 
 def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, monkeypatch):
@@ -20,14 +19,6 @@ def test_a_training_cycles_through_shapes_and_evaluates_all_of_them(tmp_path, mo
     held_out = checkpoint.load(meta_train(config, tmp_path)).card["held_out"]
     assert np.isfinite(held_out["held_out_score_per_budget"]).all()
     assert held_out["gains"]["tasks"] == 2
-
-
-def test_a_training_along_public_directions_keeps_them_and_ships_them(tmp_path):
-    config = ALONG_DIRECTIONS.but(num_steps=4, unseen=(7, 9))
-    trained = checkpoint.load(meta_train(config, tmp_path))
-    assert_same_directions(trained.protector.purchase(PublicGeometry), directions_of(7, 9))
-    assert trained.protector.purchase(Centering) is None
-    assert trained.card["range"]["num_features"] == [64, 64]
 
 
 def test_one_training_is_on_tasks_of_every_kind_and_the_card_names_them_all(tmp_path):

@@ -1,7 +1,7 @@
 """Hold-outs: the checkpoints that stand for a protector in comparisons on data that it was made from.
 
-A protector NAME may have folds NAME-fold-1 and so on, each made like it without some public sets, and older hold-outs
-NAME-no-SET. Their cards list the data that each was made from.
+A protector NAME may have folds NAME-fold-1 and so on, each made like it without some public sets. Their cards list the
+data that each was made from.
 """
 
 import dataclasses
@@ -55,8 +55,7 @@ def is_fold(name: str) -> bool:
 
 
 def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
-    """The hold-out that is scored in place of a protector: its first fold that never saw the data, else the first of
-    its older hold-outs.
+    """The hold-out that is scored in place of a protector: its first fold that never saw the data.
 
     Args:
       name: of a protector. One that is named by its file has no hold-outs, since their names begin with the
@@ -66,9 +65,9 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     Returns:
       None if it was not made from them, or there is no such hold-out.
 
-    >>> print(hold_out("control-universal-logistic", ["digits:odd"]))
-    control-universal-logistic-no-digits, made without digits:rest:, digits:rest::features:1152
-    >>> hold_out("control-universal-logistic", ["california"])
+    >>> hold_out("control-universal", ["digits:odd"]).name
+    'control-universal-fold-2'
+    >>> hold_out("minibatch", ["digits:odd"])
     """
     path = find(name) if avoid else None
     if path is None:
@@ -76,7 +75,7 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     sources = read_checkpoint_card(path)["sources"]
     if not any(overlaps(source, avoid) for source in sources):
         return None
-    for candidate in _hold_outs(name):
+    for candidate in _folds(name):
         training_sources = _sources(candidate)
         if not any(overlaps(source, avoid) for source in training_sources):
             unseen = [source for source in sources if not overlaps(source, training_sources)]
@@ -84,13 +83,10 @@ def hold_out(name: str, avoid: Sequence[str]) -> HoldOut | None:
     return None
 
 
-def _hold_outs(name: str) -> list[str]:
-    """Names of a protector's folds by number, and of its older hold-outs."""
-    every, folds = names(), [fold_name(name, number) for number in range(1, MOST_FOLDS + 1)]
-    return [
-        *(fold for fold in folds if fold in every),
-        *(shipped for shipped in every if shipped.startswith(f"{name}-no-")),
-    ]
+def _folds(name: str) -> list[str]:
+    """Names of a protector's folds, by number."""
+    every, folds = names(), (fold_name(name, number) for number in range(1, MOST_FOLDS + 1))
+    return [fold for fold in folds if fold in every]
 
 
 def _sources(name: str) -> list[str]:

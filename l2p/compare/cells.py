@@ -51,9 +51,9 @@ def share(config: CompareConfig, shard: tuple[int, int] | None) -> list[tuple[st
     Shares differ in size by at most one and are consecutive parts of one list, method by method, so that few methods
     are compiled twice.
 
-    >>> config = CompareConfig("adult", Path("cmp"), methods=("agd", "census"), epsilon=(0.1, 0.2))
+    >>> config = CompareConfig("adult", Path("cmp"), methods=("agd", "universal"), epsilon=(0.1, 0.2))
     >>> share(config, (2, 3)), share(config, (3, 3))
-    ([('agd', 0.2)], [('census', 0.1), ('census', 0.2)])
+    ([('agd', 0.2)], [('universal', 0.1), ('universal', 0.2)])
     """
     every = [(method, epsilon) for method in config.methods for epsilon in config.epsilon]
     index, count = shard or (1, 1)
@@ -63,8 +63,8 @@ def share(config: CompareConfig, shard: tuple[int, int] | None) -> list[tuple[st
 def path_of(folder: Path, cell: Cell) -> Path:
     """The file of a cell.
 
-    >>> path_of(Path("cmp"), ("census", 0.1, 3)).as_posix()
-    'cmp/cells/census/epsilon-0.1/seed-3.json'
+    >>> path_of(Path("cmp"), ("universal", 0.1, 3)).as_posix()
+    'cmp/cells/universal/epsilon-0.1/seed-3.json'
     """
     method, epsilon, seed = cell
     return folder / "cells" / _readable(method) / f"epsilon-{epsilon!r}" / f"seed-{seed}.json"

@@ -39,7 +39,7 @@ class CompareConfig(TableOptions):
       public_shift: how many standard deviations public rows are drawn away from private ones, along a random direction
         of the features.
 
-    >>> CompareConfig("digits:odd", out=Path("cmp"), methods=("census", "agd")).seeds
+    >>> CompareConfig("digits:odd", out=Path("cmp"), methods=("universal", "agd")).seeds
     10
     """
 

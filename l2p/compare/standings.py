@@ -42,7 +42,7 @@ def kinds(rows: Iterable[Row], adjacency: str) -> dict[str, str]:
 def form(method: str) -> str:
     """The form of a method: who chose its settings, and how.
 
-    >>> [form(name) for name in ("objpert_paper", "objpert", "objpert:tuned", "hyfree", "control-svm", "census")]
+    >>> [form(name) for name in ("objpert_paper", "objpert", "objpert:tuned", "hyfree", "control-svm", "mine")]
     ['paper', 'fair', 'tuned', 'rival', 'control', 'learned']
     """
     name = MethodName.parse(method)

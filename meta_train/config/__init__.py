@@ -8,7 +8,6 @@ from l2p.base.errors import InputError
 from l2p.base.json_fields import checked
 from meta_train.config import fields
 from meta_train.config.base import KIND, MetaConfig
-from meta_train.config.kinds.class_pairs import ClassPairs
 from meta_train.config.kinds.constrained import Constrained
 from meta_train.config.kinds.every_model import Addition, EveryModel
 from meta_train.config.kinds.hand_designed import Comparison, Search
@@ -21,7 +20,6 @@ KINDS: tuple[type[MetaConfig], ...] = (
     Plain,
     Perturbed,
     Constrained,
-    ClassPairs,
     EveryModel,
     Addition,
     OwnTables,

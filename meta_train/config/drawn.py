@@ -58,7 +58,6 @@ class Tasks(abc.ABC):
     least_rows: float = dataclasses.field(default=1.0, init=False)
     public_share: float = dataclasses.field(default=0.0, init=False)
     public_shift: float = dataclasses.field(default=0.0, init=False)
-    directions: int | None = dataclasses.field(default=None, init=False)
     #: True if models read features in [0, 1], whose number matters.
     reads_features: ClassVar[bool] = True
     #: True if tables of more classes than a model has lend it some of them.

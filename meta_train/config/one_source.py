@@ -4,11 +4,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from meta_train.config.checks import check_counts, refuse
+from meta_train.config.checks import refuse
 from meta_train.config.drawn import Shape, Tasks, check_rates, of_shapes
 from meta_train.tasks.family import Family
-from meta_train.tasks.fresh_rows import with_fresh_rows
-from meta_train.tasks.other_classes import along_other_classes
 from meta_train.tasks.sources import families
 
 
@@ -63,40 +61,4 @@ class OneSource(Tasks):
 
     def open(self) -> Callable[[Shape], tuple[Family, Family]]:
         opened = families(self.source)
-        return lambda shape: opened
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pairs(Tasks):
-    """Tasks of one table with its own columns, mostly pairs of its classes, scored on rows that runs did not read.
-
-    Attributes:
-      source: table that tasks are drawn from, as for `OneSource`.
-      model: name of the model that is trained.
-      unseen: classes of the source that are in no training task and in all held-out tasks: networks trained on the
-        other classes may fail on these. None for held-out rows of tasks like those in training.
-      directions: number of principal directions of the source's rows onto which a run projects its rows, instead of
-        using privately centred features; None for the latter. The protector then works for no other columns. Tasks of
-        two classes use the directions of the source's other classes (`meta_train.tasks.other_classes`).
-    """
-
-    source: str
-    model: str = "logistic"
-    unseen: tuple[int, ...] | None = None
-    directions: int | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_counts(self, "directions")
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        return (Shape(None, self.source, self.model),)
-
-    def of_shapes(self, places: Sequence[int]) -> Self:
-        return self
-
-    def open(self) -> Callable[[Shape], tuple[Family, Family]]:
-        along = along_other_classes(*families(self.source), self.directions, self.unseen)
-        opened = with_fresh_rows(*along, self.unseen)
         return lambda shape: opened

@@ -1,6 +1,6 @@
 """Meta-test: results of a finished protector on held-out public tasks, by band of log(mu N), saved on its card.
 
-    python -m meta_train.evaluation.meta_test checkpoints/plain-adult.safetensors checkpoints/universal.safetensors
+    python -m meta_train.evaluation.meta_test checkpoints/paper-adult.safetensors checkpoints/universal.safetensors
 
 Tasks come from the rows that meta-training set aside, half of them to train on and half to test on, so that a task's
 test rows are in none of its training rows. Only learnable tasks count, on which the non-private optimum beats the
@@ -34,7 +34,6 @@ from meta_train.config.bands import BANDS
 from meta_train.config.drawn import Shape
 from meta_train.evaluation.budgets import Budgets, budgets_for, sized
 from meta_train.tasks.family import Family, TaskBatch
-from meta_train.tasks.other_classes import along_other_classes
 from meta_train.tasks.reference import reference
 from meta_train.tasks.sources import AND, families, kind_of, parts_of
 from meta_train.tasks.synthetic import SYNTHETIC
@@ -50,7 +49,7 @@ DRAWS = 5
 #: The least gain in accuracy of the non-private optimum over the majority model on a learnable task.
 MIN_GAIN = 0.02
 QUANTILES = (0.1, 0.5, 0.9)
-#: Differs from the seeds of early stopping and of benchmarks/held_out_tasks.py. It is that of the first batch of gains
+#: Differs from the seeds of early stopping. It is that of the first batch of gains
 #: (`held_out.GAIN_KEY`), whose tasks these may be, with other rows.
 SEED = 30_000
 
@@ -80,18 +79,15 @@ def draw(
     num_tasks: int = TASKS,
     num_rows: int = ROWS,
     seed: int = SEED,
-    directions: int | None = None,
     num_classes: int | None = None,
 ) -> Tasks:
-    """The first `num_tasks` learnable tasks, or fewer if `DRAWS` times as many draws do not contain that many;
-    projected onto so many `directions` of the classes that are not in them, if given; with `num_classes` classes, by
-    default the source's.
+    """The first `num_tasks` learnable tasks, or fewer if `DRAWS` times as many draws do not contain that many; with
+    `num_classes` classes, by default the source's.
 
     Raises:
       InputError: unknown source, or one whose tasks have no classes.
     """
-    _, held_out = along_other_classes(*families(source), directions)
-    held_out = held_out.with_num_classes(num_classes)
+    held_out = families(source)[1].with_num_classes(num_classes)
     key = jax.random.fold_in(jax.random.key(seed), num_features or 0)
     sizes = {"num_tasks": DRAWS * num_tasks, "num_rows": num_rows, "num_features": num_features}
 
@@ -184,7 +180,7 @@ def _figures(
     for shape in dict.fromkeys(shape._replace(sampling_rate=None) for shape in shapes):
         model, count = tasks.find_model(shape), _count(num_tasks, shape.num_features)
         sizes = {"num_features": shape.num_features, "num_classes": tasks.drawn_classes(shape)}
-        sizes |= {"directions": tasks.directions, "num_tasks": count, "num_rows": num_rows, "seed": seed}
+        sizes |= {"num_tasks": count, "num_rows": num_rows, "seed": seed}
         drawn.append((model, draw(shape.source, model, **sizes)))
     trivial, optimum = (
         np.concatenate([getattr(tasks_of_shape, name) for _, tasks_of_shape in drawn])

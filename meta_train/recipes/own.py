@@ -131,6 +131,4 @@ def _kinds(shipped: Plain | EveryModel) -> tuple[str, ...]:
     """Kinds of targets that the start's tasks have."""
     if isinstance(shipped, EveryModel):
         return tuple(MODEL_OF)
-    # A model for several classes could learn two, but this start was not trained on two.
-    model = shipped.tasks.model
-    return ("multiclass",) if ":" in model else find_model(model, 2).kinds
+    return find_model(shipped.tasks.model, 2).kinds

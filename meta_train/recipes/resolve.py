@@ -1,15 +1,14 @@
 """A recipe by name: the complete config that a checkpoint was or will be trained with.
 
 Each TOML file in this folder holds one kind of protector: `[defaults]`, a row `[names.NAME]` for every checkpoint NAME,
-rows `[examples.NAME]` of which no checkpoint ships, and rows `[templates.NAME]` that other rows start from. A row
-names its kind of training, and sets fields of that (`meta_train.config`). With `like = "NAME"` it starts from that row
-instead of the defaults; `without = "SET"` then leaves a public set out. Where a recipe has changed and its checkpoint
-has not been trained again, `shipped` has the fields that this was trained with. `tuned.toml` has another layout, which
-`tuned.py` reads.
+and rows `[examples.NAME]` of which no checkpoint ships. A row names its kind of training, and sets fields of that
+(`meta_train.config`). With `like = "NAME"` it starts from that row instead of the defaults. Where a recipe has changed
+and its checkpoint has not been trained again, `shipped` has the fields that this was trained with. `tuned.toml` has
+another layout, which `tuned.py` reads.
 
 Under `[groups]` names stand for lists of sources: `@NAME` in `source`, `sources` or `[folds]` stands for all of them.
-Under `[folds]`, `without` lists up to four lists of public sets, and each NAME of the file that is no template then has
-recipes NAME-fold-1 and so on, which leave out the sets of the first list, of the second and so on, and start from the
+Under `[folds]`, `without` lists up to four lists of public sets, and each NAME of the file then has recipes
+NAME-fold-1 and so on, which leave out the sets of the first list, of the second and so on, and start from the
 same fold of their warm start if that is in the same file.
 """
 
@@ -25,7 +24,7 @@ from l2p.protectors import HAND_DESIGNED
 from meta_train.config import MetaConfig, on_card
 from meta_train.recipes import files, tuned
 from meta_train.recipes.leave_out import left_out, sources_of
-from meta_train.recipes.rows import FOLD, LIKE, WITHOUT, Row, every
+from meta_train.recipes.rows import FOLD, LIKE, Row, every
 
 #: The folder of the files.
 FOLDER = Path(__file__).parent
@@ -41,23 +40,21 @@ def resolve(name: str, without: str | None = None, fold: int | None = None) -> M
 
     Args:
       name: of the checkpoint.
-      without: a public set to leave out: the row NAME-no-SET if there is one, else NAME with its other sources,
-        warm-started from a control that leaves the set out, too.
+      without: a public set to leave out: NAME with its other sources, warm-started from a control that leaves the set
+        out, too.
       fold: number of a fold, NAME-fold-K.
 
     Raises:
       InputError: there is no such recipe or fold, or it is not made from that set, or it is made from nothing else.
 
-    >>> resolve("universal-logistic", without="adult").tasks.source
-    'ipums_br+mnist:rest:+digits:rest:+breast_cancer+synthetic'
+    >>> resolve("universal", without="adult").tasks.sources[5]
+    'openml:segment+openml:vowel+digits+synthetic:rough:classes:7'
     """
     if fold is not None:
         count = num_folds(name)
         if not 1 <= fold <= count:
             raise InputError(f"recipe {name!r} has no fold {fold}; {_fold_choice(count)}.")
         name = fold_name(name, fold)
-    if without is not None and _hold_out(name, without) in names():
-        name, without = _hold_out(name, without), None
     if name not in [*names(), *_named("examples")]:
         raise _unknown(name)
     if name in tuned.rows():
@@ -129,9 +126,7 @@ def _fields(name: str) -> dict[str, Any]:
     """The fields of a row and of the rows that it starts from."""
     row = _rows()[name]
     first = _fields(row.fields[LIKE]) if LIKE in row.fields else row.defaults
-    fields = first | {field: value for field, value in row.fields.items() if field not in (LIKE, WITHOUT, FOLD)}
-    if WITHOUT in row.fields:
-        fields = _without(fields, row.fields[WITHOUT])
+    fields = first | {field: value for field, value in row.fields.items() if field not in (LIKE, FOLD)}
     return _in_fold(fields, row) if FOLD in row.fields else fields
 
 
@@ -139,7 +134,7 @@ def _without(fields: dict[str, Any], without: str) -> dict[str, Any]:
     """Fields of a recipe with a set left out of its sources and of those of its warm start."""
     fields = left_out(fields, [without])
     start = fields.get("warm_start")
-    if start is not None and (_hold_out(start, without) in _rows() or _is_made_from(start, without)):
+    if start is not None and _is_made_from(start, without):
         fields["warm_start"] = _hold_out(start, without)
     return fields
 
@@ -184,5 +179,5 @@ def _fold_choice(count: int) -> str:
 
 
 def _rows() -> dict[str, Row]:
-    """Every row by name, templates and folds included."""
+    """Every row by name, folds included."""
     return every(FOLDER)

@@ -13,9 +13,9 @@ from meta_train.recipes import tuned
 from meta_train.tasks.sources import AND, parts_of
 
 #: Keys of a row that are not fields of the config.
-LIKE, WITHOUT, FOLD, SHIPPED = "like", "without", "fold", "shipped"
-#: Kinds of rows: a checkpoint of it ships, none does, and no recipe by itself.
-KINDS = ("names", "examples", "templates")
+LIKE, FOLD, SHIPPED = "like", "fold", "shipped"
+#: Kinds of rows: a checkpoint of it ships, and none does.
+KINDS = ("names", "examples")
 #: Precedes the name of a group among the parts of a source.
 _GROUP = "@"
 
@@ -28,7 +28,7 @@ class Row:
       path: of the file.
       defaults: of all of its rows.
       fields: its own.
-      kind: "names" if a checkpoint of it ships, "examples" if none does, "templates" if it is no recipe by itself.
+      kind: "names" if a checkpoint of it ships, "examples" if none does.
       folds: for every fold of the file, the public sets that it leaves out.
       shipped: other values of fields, with which the checkpoint that ships was trained before its recipe changed.
     """
@@ -43,7 +43,7 @@ class Row:
 
 @functools.cache
 def every(folder: Path) -> dict[str, Row]:
-    """Every row in a folder's files by name, templates and folds included."""
+    """Every row in a folder's files by name, folds included."""
     rows: dict[str, Row] = {}
     for path in sorted(folder.glob("*.toml")):
         if path.name != tuned.FILE.name:
@@ -52,17 +52,17 @@ def every(folder: Path) -> dict[str, Row]:
 
 
 def _read(path: Path) -> dict[str, Row]:
-    """The rows of a file by name. A row that is a recipe by itself has one more for every fold."""
+    """The rows of a file by name. Each has one more for every fold."""
     file = tomllib.loads(path.read_text(encoding="utf-8"))
     groups = file.get("groups", {})
-    folds = _folds(file.get("folds", {}).get(WITHOUT, []), groups, path)
+    folds = _folds(file.get("folds", {}).get("without", []), groups, path)
     defaults = _expanded(file["defaults"], groups, path)
     rows: dict[str, Row] = {}
     for kind in KINDS:
         for name, fields in file.get(kind, {}).items():
             shipped = fields.pop(SHIPPED, {})
             rows[name] = Row(path, defaults, _expanded(fields, groups, path), kind, folds, shipped)
-            for number in range(1, len(folds) + 1 if kind != "templates" else 1):
+            for number in range(1, len(folds) + 1):
                 fields_of_fold = {LIKE: name, FOLD: number}
                 rows[fold_name(name, number)] = Row(path, defaults, fields_of_fold, kind, folds)
     return rows

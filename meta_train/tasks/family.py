@@ -12,7 +12,6 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Collection
 
 import jax
 import jax.numpy as jnp
@@ -172,7 +171,6 @@ class TaskFamily(Family):
         teacher's.
       classes: of the table's own label. Tasks with the table's own columns classify two of them; those with drawn
         columns, if there are more than two classes, some of them against the rest.
-      other_classes: maps rows f32[n, c] of the first and the second class of such a pair; None leaves rows unchanged.
       span: the part of x and y that tasks with drawn columns come from, if they hold several tables; None for all.
       plain: the share of such tasks that are the table as it is: its own label without noise, and all its columns, or
         as many as fit, neither mixed nor flipped. Tasks may then be up to twice as wide as the table.
@@ -184,7 +182,6 @@ class TaskFamily(Family):
     y: jax.Array
     label_columns: jax.Array
     classes: tuple[int, ...] = (0, 1)
-    other_classes: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None
     span: Span | None = None
     plain: float = 0.0
     apart: bool = False
@@ -211,25 +208,12 @@ class TaskFamily(Family):
         return dataclasses.replace(self, apart=True, distinct=distinct)
 
     def halves(self) -> tuple["TaskFamily", "TaskFamily"]:
-        return self.cut_at(self.x.shape[0] // 2)
-
-    def cut_at(self, row: int) -> tuple["TaskFamily", "TaskFamily"]:
-        """The families of the rows before `row` and from `row` on, which make the same tasks from a key."""
+        row = self.x.shape[0] // 2
         # A task's columns, label, teacher and noise rates do not depend on its rows.
         first, second = (
             dataclasses.replace(self, x=self.x[part], y=self.y[part]) for part in (slice(row), slice(row, None))
         )
         return first, second
-
-    def of_classes(self, classes: Collection[int]) -> "TaskFamily":
-        """The family of the rows of some classes, with tasks of these."""
-        mask = np.isin(np.asarray(self.y), list(classes))
-        labels = tuple(label for label in self.classes if label in classes)
-        return dataclasses.replace(self, x=self.x[mask], y=self.y[mask], classes=labels)
-
-    def rolled(self, rows: jax.Array) -> "TaskFamily":
-        """The family whose table is rotated so that it begins at row `rows` i32[]."""
-        return dataclasses.replace(self, x=jnp.roll(self.x, -rows, 0), y=jnp.roll(self.y, -rows, 0))
 
     def _task(self, key: jax.Array, num_rows: int, num_features: int) -> Rows:
         keys = iter(jax.random.split(key, 12))
@@ -285,5 +269,5 @@ class TaskFamily(Family):
         first, second = jax.random.choice(keys[0], jnp.array(self.classes, jnp.float32), (2,), replace=False)
         among = (self.y == first) | (self.y == second)
         index, mask = choose_rows(keys[1], num_rows, self.x, self.span, among, self.apart, self.distinct)
-        x = self.x[index] if self.other_classes is None else self.other_classes(self.x[index], first, second)
-        return with_label_noise(keys[2], x, (self.y[index] == second).astype(jnp.float32)).replace(mask=mask)
+        label = (self.y[index] == second).astype(jnp.float32)
+        return with_label_noise(keys[2], self.x[index], label).replace(mask=mask)

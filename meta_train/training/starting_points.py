@@ -4,7 +4,6 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
@@ -14,15 +13,12 @@ from l2p.models import Model
 from l2p.privacy.budget import Budget
 from l2p.privacy.cost.sampling import Poisson
 from l2p.privacy.events import Adjacency
-from l2p.protectors import HAND_DESIGNED, PublicGeometry, Stepwise
+from l2p.protectors import HAND_DESIGNED, Stepwise
 from l2p.protectors.learned.tunable import lift, tunable
 from l2p.run.protector import Protector
 from meta_train.config import MetaConfig, OwnConstants
-from meta_train.config.one_source import Pairs
 from meta_train.config.parts import AnyStart, Simulated
 from meta_train.evaluation.budgets import epsilon_for, sized
-from meta_train.tasks.family import TaskFamily
-from meta_train.tasks.sources import families
 from meta_train.training.untrained import BUILDERS
 
 
@@ -47,8 +43,6 @@ def starting_point(config: MetaConfig) -> Protector:
     if isinstance(start, Stepwise) and not model.has_intercept:
         # Rows are not centred then, so the parameters of the mean's query would ship untrained.
         start = _without_moments(start)
-    if isinstance(tasks, Pairs) and tasks.directions is not None:
-        start = _in_directions(start, tasks, tasks.directions, name)
     if tasks.rates:
         start = start.replace(sampler=Poisson(tasks.rates[0]))
     if start_config.num_steps is not None:
@@ -60,20 +54,6 @@ def starting_point(config: MetaConfig) -> Protector:
         return start
     find = constants_checkpoint if isinstance(config, OwnConstants) else checkpoint.load
     return warm_start(start, find(start_config.warm_start).protector)
-
-
-def _in_directions(start: Protector, tasks: Pairs, directions: int, name: str) -> Stepwise:
-    """`start` in the principal directions of the source's rows, without private means and moments."""
-    family, _ = families(tasks.source)
-    if not isinstance(family, TaskFamily) or not isinstance(start, Stepwise) or not tasks.one_model().has_intercept:
-        raise InputError(
-            "directions need a table's rows, a model with an intercept and a protector that maps rows, and "
-            f"{name} on tasks from {tasks.source} lacks one of them; leave directions out."
-        )
-    if tasks.unseen is not None:
-        family = family.of_classes(set(family.classes) - set(tasks.unseen))
-    geometry = PublicGeometry.of(np.asarray(family.x), directions)
-    return _without_moments(start).with_purchases(geometry)
 
 
 def _without_moments(start: Stepwise) -> Stepwise:
@@ -111,15 +91,11 @@ def _lifted(
 
 def warm_start(start: Protector, source: Protector) -> Protector:
     """`start` with the values from `source` of every parameter and constant that `source` has with the same path and
-    shape.
-
-    Fixed fields of the geometry stay as in `start`: they describe its own public rows, not those of the source.
-    """
+    shape."""
     source_leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(source)}
 
-    def take(path, leaf: jax.Array, may_be_tuned: bool) -> jax.Array:
-        is_of_rows = not may_be_tuned and getattr(path[0], "name", "") == PublicGeometry.kind
-        source_leaf = None if is_of_rows else source_leaves.get(jax.tree_util.keystr(path))
+    def take(path, leaf: jax.Array) -> jax.Array:
+        source_leaf = source_leaves.get(jax.tree_util.keystr(path))
         return leaf if source_leaf is None or source_leaf.shape != leaf.shape else jnp.asarray(source_leaf)
 
-    return jax.tree_util.tree_map_with_path(take, start, tunable(start))
+    return jax.tree_util.tree_map_with_path(take, start)

@@ -42,12 +42,10 @@ from l2p.protectors.stepwise.networks import init_lstm, init_mlp
 from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.run.protector import Protector
 
-#: Inputs of a coordinate network where rows have no private eigenbasis.
-PLAIN_INPUTS = COORDINATE_INPUTS - 1
 #: Knots of a curve over log(mu N): nearly two apart, so that each learns from enough tasks.
 KNOTS = 8
-#: Inputs of the schedule and tensor networks of full-batch runs.
-FULL_BATCH_INPUTS = 3, TENSOR_INPUTS - 1
+#: Inputs of the schedule's network.
+SHARE_INPUTS = 4
 
 
 def _quadratic(*constants: float) -> jax.Array:
@@ -77,21 +75,6 @@ def dp_fc(key: jax.Array) -> Stepwise:
     return noisygd_mean(key).with_purchases(whitening)
 
 
-def _on_centred_rows(schedule: dict | None, tensor: dict | None, coordinate: dict | None) -> Stepwise:
-    """Constants as functions of the budget, with the private feature mean, and networks on top where given."""
-    return Stepwise(
-        scheduler=ShareScheduler(_quadratic(0.0, 0.0), log_clip_norm=_quadratic(0.5, 0.0), network=schedule),
-        projector=MixProjector(
-            log_learning_rate=_quadratic(0.5, 0.0),
-            mix=_quadratic(*[1.0 * (rate == 0.8) for rate in MEMORY]),
-            tensor_network=tensor,
-            coordinate_network=coordinate,
-        ),
-        purchases=(_centering(),),
-        averaging=_quadratic(0.0),
-    )
-
-
 def _centering() -> Centering:
     return Centering(
         logit_share=_quadratic(-2.5),
@@ -104,16 +87,13 @@ def _centering() -> Centering:
 def control(key: jax.Array) -> Stepwise:
     """Constants as functions of the budget, with the private feature mean: the baseline that networks have to beat."""
     del key
-    return _on_centred_rows(None, None, None)
-
-
-def census(key: jax.Array) -> Stepwise:
-    """`control` with zero-initialised networks on top: schedule, learning rate and mixture, and every coordinate."""
-    schedule, tensor, coordinate = jax.random.split(key, 3)
-    return _on_centred_rows(
-        init_mlp(schedule, (2, 16, 2)),
-        init_mlp(tensor, (2, 16, len(MEMORY) + 1)),
-        init_mlp(coordinate, (PLAIN_INPUTS, 24, 12, len(MEMORY) + 1)),
+    return Stepwise(
+        scheduler=ShareScheduler(_quadratic(0.0, 0.0), log_clip_norm=_quadratic(0.5, 0.0)),
+        projector=MixProjector(
+            log_learning_rate=_quadratic(0.5, 0.0), mix=_quadratic(*[1.0 * (rate == 0.8) for rate in MEMORY])
+        ),
+        purchases=(_centering(),),
+        averaging=_quadratic(0.0),
     )
 
 
@@ -122,31 +102,17 @@ def control_eigen(key: jax.Array) -> Stepwise:
     return control(key).with_purchases(_row_length(), _eigenbasis())
 
 
-def census_eigen(key: jax.Array) -> Stepwise:
-    """`control_eigen` with networks; each direction's strength is an input of the coordinate network."""
-    plain = census(key)
-    network = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
-    projector = plain.projector.replace(coordinate_network=network)
-    return plain.replace(projector=projector).with_purchases(_row_length(), _eigenbasis())
-
-
-def universal(key: jax.Array) -> Stepwise:
-    """`census_eigen` with more inputs: the number of params for the networks, and for that of the learning rate how
-    much of each average is signal, and the private spectrum."""
-    return _with_networks(census_eigen(key), key, *FULL_BATCH_INPUTS)
-
-
 def universal_batches(key: jax.Array) -> Stepwise:
-    """`universal` with the sampling rate as a further input of its networks."""
-    return _with_networks(census_eigen(key), key, *(inputs + 1 for inputs in FULL_BATCH_INPUTS))
-
-
-def _with_networks(plain: Stepwise, key: jax.Array, schedule_inputs: int, tensor_inputs: int) -> Stepwise:
-    """`plain` with schedule and tensor networks of this many inputs."""
+    """`control_eigen` with zero-initialised networks on top: schedule, learning rate and mixture, and every coordinate.
+    Among their inputs are the sampling rate, how much of each average is signal, and the private spectrum."""
+    plain = control_eigen(key)
     schedule, tensor = jax.random.split(jax.random.fold_in(key, 4))
+    coordinate = init_mlp(jax.random.fold_in(key, 3), (COORDINATE_INPUTS, 24, 12, len(MEMORY) + 1))
     return plain.replace(
-        scheduler=plain.scheduler.replace(network=init_mlp(schedule, (schedule_inputs, 16, 2))),
-        projector=plain.projector.replace(tensor_network=init_mlp(tensor, (tensor_inputs, 24, len(MEMORY) + 1))),
+        scheduler=plain.scheduler.replace(network=init_mlp(schedule, (SHARE_INPUTS, 16, 2))),
+        projector=plain.projector.replace(
+            tensor_network=init_mlp(tensor, (TENSOR_INPUTS, 24, len(MEMORY) + 1)), coordinate_network=coordinate
+        ),
     )
 
 
@@ -294,20 +260,6 @@ def _as(cls: type, part: Any, **changes: Any) -> Any:
     return cls(**struct.children(part) | changes)
 
 
-def control_level(key: jax.Array) -> Stepwise:
-    """`control_eigen` whose private mean is shrunk towards its own average."""
-    return _to_level(control_eigen(key))
-
-
-def universal_level(key: jax.Array) -> Stepwise:
-    """`universal` whose private mean is shrunk towards its own average."""
-    return _to_level(universal(key))
-
-
-def _to_level(plain: Stepwise) -> Stepwise:
-    return plain.with_purchases(_centering().replace(log_level_spread=jnp.log(jnp.float32(0.1))))
-
-
 def _row_length() -> RowLength:
     return RowLength(logit_share=_quadratic(-5.0), target_norm=jnp.float32(2.5))
 
@@ -362,10 +314,7 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "noisygd_mean": noisygd_mean,
     "dp_fc": dp_fc,
     "control": control,
-    "census": census,
     "control_eigen": control_eigen,
-    "census_eigen": census_eigen,
-    "universal": universal,
     "universal_batches": universal_batches,
     "control_filter": control_filter,
     "control_line": control_line,
@@ -379,8 +328,6 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "lstm_public": lstm_public,
     "lstm_spender": lstm_spender,
     "lstm_steps": lstm_steps,
-    "control_level": control_level,
-    "universal_level": universal_level,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,

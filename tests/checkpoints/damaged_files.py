@@ -38,7 +38,7 @@ def methods():
 def examples():
     """Protectors that together have every class of `CLASSES` among their parts, with all optional fields set."""
     universal, paper, kalman = (
-        BUILDERS[name](jax.random.key(0)) for name in ("universal_level", "paper", "control_retreat")
+        BUILDERS[name](jax.random.key(0)) for name in ("universal_batches", "paper", "control_retreat")
     )
     pair, of_steps = (BUILDERS[name](jax.random.key(0)) for name in ("lstm_public", "lstm_steps"))
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))

@@ -68,18 +68,6 @@ def test_a_fold_is_chosen_by_its_card_and_not_by_its_number(folder):
     assert resolved("whole", "adult")[1] == checkpoint.digest("whole-fold-3")
 
 
-def test_a_hold_out_of_the_older_kind_serves_where_no_fold_does(folder):
-    with pytest.raises(InputError, match="made from ipums_br"):
-        resolved("whole", "ipums_br")
-    write_checkpoint(folder, "whole-no-synthetic", sources=without("synthetic"))
-    with pytest.raises(InputError, match="made from ipums_br"):
-        resolved("whole", "ipums_br")
-    write_checkpoint(folder, "whole-no-ipums_br", sources=without("ipums_br"))
-    assert resolved("whole", "ipums_br")[1] == checkpoint.digest("whole-no-ipums_br")
-    write_checkpoint(folder, "whole-no-adult", sources=without("adult"))
-    assert resolved("whole", "adult")[1] == checkpoint.digest("whole-fold-1")
-
-
 def test_what_is_named_exactly_is_still_refused_on_its_sources(folder):
     for name in (str(folder / "whole.safetensors"), "whole-fold-2"):
         with pytest.raises(InputError, match="made from adult"):
@@ -121,7 +109,3 @@ def test_the_shipped_hold_outs_are_found_by_their_protectors_name():
         assert {data: fold and fold.name for data, fold in held.items()} == {
             data: fold_name(name, number) for data, number in folds.items()
         }
-    for data in ("adult", "ipums_br", "mnist:3,5", "digits:odd", "breast_cancer"):
-        held = hold_out("universal-logistic", [data])
-        assert held is not None
-        assert held.name == f"universal-logistic-no-{data.partition(':')[0]}"

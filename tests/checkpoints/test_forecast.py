@@ -180,7 +180,7 @@ def test_what_is_recommended_is_the_default_of_apply_and_trains_the_model(model,
     assert planned.recommended == default_protector(model) == planned.forecasts[0].name
     named = f"{model}:{classes or 3}" if model == "softmax" else model
     assert admit(planned.recommended, BUDGET, find_model(named)).for_rows(20_000).name == planned.recommended
-    assert not any("-no-" in forecast.name for forecast in planned.forecasts)
+    assert not any("-fold-" in forecast.name for forecast in planned.forecasts)
 
 
 def test_too_little_signal_is_warned_of_with_what_would_help(folder):
@@ -329,7 +329,7 @@ def test_shipped_protectors_are_planned_for(capsys):
     assert report["forecasts"][0]["least_epsilon"] < 0.15
     assert {forecast["name"] for forecast in report["forecasts"] if forecast["in_range"]} == LOGISTIC
     # A protector that leaves a set out is for scores on that set; elsewhere it is worse than the full one.
-    assert not any("-no-" in name for name in LOGISTIC)
+    assert not any("-fold-" in name for name in LOGISTIC)
 
 
 def test_what_only_studies_need_is_not_planned_with():

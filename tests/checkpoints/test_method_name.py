@@ -38,7 +38,7 @@ def test_parts_of_a_name_are_left_out_one_by_one():
 
 
 @pytest.mark.parametrize(
-    "base", ["noisygd", "plain-adult", "a:b@c/mine.safetensors", "./mine:own", "mine@home.safetensors", ""]
+    "base", ["noisygd", "paper-adult", "a:b@c/mine.safetensors", "./mine:own", "mine@home.safetensors", ""]
 )
 def test_every_name_comes_back_as_it_was_written(base):
     rates = ("@0.02", "@.5", "@1e-3", "@2") if base else ("",)

@@ -5,28 +5,19 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from l2p import private_train
-from l2p.base.errors import InputError
-from l2p.checkpoints import checkpoint, lookup
+from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import control_of
 from l2p.checkpoints.lookup import tuned_name
 from l2p.checkpoints.overlaps import overlaps
-from l2p.checkpoints.set_up import set_up
 from l2p.checkpoints.shipped import index
-from l2p.models import Softmax
-from l2p.privacy.budget import Budget
 from l2p.privacy.card.custom import CUSTOM
-from l2p.protectors import PublicGeometry
-from l2p.task.rows import Rows
 from meta_train.config import Addition
 from meta_train.recipes import resolve
 
 SHIPPED = Path(__file__).resolve().parents[2] / "checkpoints"
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
-BUDGET = Budget(0.5, 1e-6)
 
 
 @pytest.mark.parametrize("name", checkpoint.names())
@@ -86,24 +77,3 @@ def test_results_are_of_shipped_protectors_that_never_saw_the_data(inputs):
         if sha256 is not None:
             assert sha256 in shipped(), f"{method} in {inputs} is of another file than the one that ships; run it again"
             assert not any(overlaps(source, (contents["data"],)) for source in shipped()[sha256]["sources"]), method
-
-
-@pytest.mark.parametrize("name", ["directions-mnist-rest-3,5", "directions-svm-mnist-rest-3,5"])
-def test_protectors_along_the_directions_of_digits_refuse_other_features(name):
-    loaded = checkpoint.load(name)
-    assert loaded.card["config"]["directions"] == loaded.protector.purchase(PublicGeometry).variances.shape[0] == 96
-    assert loaded.card["range"]["num_features"] == [784, 784]
-    rows = Rows(np.zeros((2000, 64), np.float32), np.zeros(2000, np.float32), np.ones(2000, np.float32))
-    with pytest.raises(InputError, match="principal directions of 784 features in their order, and these have 64"):
-        private_train(rows, name, BUDGET, model=loaded.card["models"][0])
-
-
-@pytest.mark.parametrize(("num_classes", "runs"), [(10, "probe"), (100, "probe"), (2, "control-probe")])
-def test_numbers_of_classes_that_probe_has_not_met_are_left_to_its_constants(num_classes, runs):
-    model = Softmax(num_classes)
-    method = lookup.resolve("probe", BUDGET, str(model), num_rows=20_000)
-    chosen, _, _, warnings = set_up(method, BUDGET, model, 128, 20_000)
-    assert chosen.name == runs
-    assert any("2 classes are outside the protector's range, 3 to 100" in sentence for sentence in warnings) == (
-        num_classes == 2
-    )

@@ -51,10 +51,10 @@ BAD_INPUTS = {
     "unknown accountant": ({"--accountant": "magic"}, "--accountant takes basic, ctcdp, gdp,"),
     "unknown adjacency": ({"--adjacency": "friends"}, "--adjacency takes add_remove, replace_one or zero_out"),
     "protector for another model": (
-        {"--protector": "universal-logistic", "--model": "square"},
+        {"--protector": "minibatch", "--model": "square"},
         "for square use universal",
     ),
-    "protector for more classes": ({"--protector": "probe"}, "for logistic use universal"),
+    "a pair for another model": ({"--protector": "paper-svm-adult"}, "for logistic use universal"),
     "no such module": ({"--protector": "nosuchpackage:Mine"}, "No module named 'nosuchpackage'"),
     "nothing of that name": ({"--protector": "l2p.protectors.by_hand.agd:Mine"}, "check the name after the colon"),
     "no protector": ({"--protector": "l2p.privacy.budget:MAX_EPSILON"}, "is of type float; name a Protector"),

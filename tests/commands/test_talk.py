@@ -84,7 +84,7 @@ BAD = {
     "delta above 1/N": (words(delta="0.01", rows="1000"), "choose delta well below"),
     "half a row": (words(rows="2.5"), "--rows takes a whole number, not '2.5'"),
     "an unknown model": (words(model="forest"), "choose one of logistic"),
-    "a protector for another model": (words(protector="probe"), "for logistic use universal"),
+    "a protector for another model": (words(protector="paper-svm-adult"), "for logistic use universal"),
     "a method that is misspelt": (words(protector="noisigd"), "did you mean 'noisygd'?"),
     "no such module": (words(protector="nopackage:Mine"), "No module named 'nopackage'"),
     "no such name in it": (words(protector="mine_in_talk:Nothing"), "check the name after the colon"),
@@ -97,7 +97,7 @@ BAD = {
     "a plan for no rows": ([*PLAN, "--rows", "0"], "without rows"),
     "a plan for seven classes of two": ([*PLAN, "--classes", "7"], "use --model softmax"),
     "a plan for classes of numbers": ([*PLAN, "--model", "quadratic", "--classes", "2"], "leave out --classes"),
-    "a plan with a misfit": ([*PLAN, "--protector", "probe"], "for logistic use universal"),
+    "a plan with a misfit": ([*PLAN, "--protector", "paper-svm-adult"], "for logistic use universal"),
     "a ledger that is there": (["ledger", "create", "ward.ledger", *LEDGER[3:]], "name a new file"),
     "a ledger in no folder": (["ledger", "create", "no/a.ledger", *LEDGER[3:]], "make it, or name another"),
     "a ledger to show that is none": (["ledger", "show", "schema.json"], "schema.json"),
@@ -142,7 +142,7 @@ def test_every_model_and_kind_has_a_default_that_ships_and_trains_it(model, kind
 
 
 @pytest.mark.parametrize(
-    ("model", "others"), [("square", "universal-logistic"), ("mlp", "universal-logistic"), ("logistic", "probe")]
+    ("model", "others"), [("square", "minibatch"), ("mlp", "minibatch"), ("logistic", "paper-svm-adult")]
 )
 def test_a_misfit_is_told_what_to_use(model, others):
     with pytest.raises(InputError, match="was made for") as refused:
@@ -184,7 +184,7 @@ def test_a_dry_run_reads_no_cell_writes_nothing_and_leaves_the_ledger_alone(here
     [
         ({"epsilon": "1.5"}, "the largest epsilon that fits is 1, and"),
         ({"rows": "2000000"}, "not below 1/N"),
-        ({"protector": "probe"}, "for logistic use universal"),
+        ({"protector": "paper-svm-adult"}, "for logistic use universal"),
         ({"protector": "sgd_adv", "ledger": None}, "--adjacency replace_one"),
         ({"out": "folder.json/../."}, "not empty"),
     ],
@@ -196,9 +196,7 @@ def test_a_dry_run_refuses_what_the_run_would(here, changes, phrase, capsys):
 
 
 def test_a_dry_run_warns_on_standard_error(here, capsys):
-    assert (
-        main([*words(epsilon="1000", ledger=None, protector="universal-logistic"), "--dry-run", "--rows", "1000"]) == 0
-    )
+    assert main([*words(epsilon="1000", ledger=None, protector="minibatch"), "--dry-run", "--rows", "1000"]) == 0
     out, err = capsys.readouterr()
     assert "above 10" not in out
     warnings = err.splitlines()

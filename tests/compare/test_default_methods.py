@@ -74,7 +74,7 @@ def test_a_wheel_carries_all_of_them(wheel, data):
     for name in candidates(CompareConfig(data, Path("cmp"))):
         assert resolve(name, Budget(1.0, 1e-6), "logistic", avoid=(data,), num_rows=400).name == name
     with pytest.raises(InputError, match="in a clone type `python -m l2p` in place"):
-        resolve("probe", Budget(1.0, 1e-6), "logistic")
+        resolve("control-universal-narrow", Budget(1.0, 1e-6), "logistic")
 
 
 def test_a_raw_table_is_encoded_by_its_schema(tmp_path):

@@ -34,7 +34,7 @@ def frozen(tmp_path, name="still", **fields):
 @pytest.mark.slow
 def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     still = frozen(tmp_path)
-    centred = frozen(tmp_path, "centred", purchases=checkpoint.load("control-plain-adult").protector.purchases)
+    centred = frozen(tmp_path, "centred", purchases=checkpoint.load("control-minibatch").protector.purchases[:1])
     methods = (still, f"{still}:pretrained", f"{centred}:pretrained")
     config = CompareConfig(
         "digits:3,5", tmp_path / "out", methods=methods, epsilon=(1.0,), delta=1e-5, seeds=1, aux="digits:4,6"
@@ -122,7 +122,7 @@ def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(confi
         ({"methods": ("noisygd:pretrained",), "aux": "digits"}, "multiclass"),
         ({"methods": ("noisygd:projected",)}, "METHOD:projected takes something from a public set"),
         (
-            {"methods": ("control-plain-adult:projected",), "aux": "digits:3,5"},
+            {"methods": ("paper-adult:projected",), "aux": "digits:3,5"},
             "the directions in which it reads rows are fixed",
         ),
         ({"methods": ("nosuch:oracle",)}, "'nosuch' is unknown"),

@@ -31,7 +31,7 @@ from meta_train.training import gradients
 from tests.meta_train.own_files import COLUMNS, TARGETS, write
 
 #: Compiled sooner than `control-universal`.
-START = "control-plain-adult"
+START = "control-minibatch"
 #: A training of two steps of three queries each, on eight tasks.
 SMALL = {"steps": 2, "tasks": 8, "rows": 64, "num_steps": 3, "eval_every": 1, "eval_tasks": 16}
 
@@ -64,7 +64,7 @@ def trained(small, tables, tmp_path_factory):
     lines, out = [], tmp_path_factory.mktemp("mine")
     data, schemas = zip(*tables, strict=True)
     path = meta_train.fine_tune(data, schemas, out, start=START, minutes=60, say=lines.append)
-    assert path == out / "plain-adult-own.safetensors"
+    assert path == out / "minibatch-own.safetensors"
     return path, lines
 
 
@@ -80,7 +80,7 @@ def test_the_card_names_every_table_by_its_content(trained, tables):
     assert set(checkpoint.load(START).card["sources"]) < set(card["sources"])
     assert card["warm_start_arrays_sha256"] == checkpoint.load(START).arrays_sha256
     assert card["config"]["log_signal"] == card["range"]["log_signal"] == [0.7, 8.7]
-    # The tables have 4 columns: those of twice as many will do, but not of half, since the start serves 8 to 104.
+    # The tables have 4 columns: those of twice as many will do, but not of half, since the start serves 4 to 128.
     assert card["range"]["num_features"] == [4, 8]
     assert card["held_out"]["gains"]["by_source"].keys() == set("+".join(card["config"]["sources"]).split("+"))
 

@@ -73,14 +73,12 @@ def test_a_schema_that_does_not_fit_is_refused(no_training, tmp_path, case):
 @pytest.mark.parametrize(
     ("kind", "options", "phrase"),
     [
-        ("regression", {"start": "probe"}, "start from universal (--start universal)"),
-        ("multiclass", {"start": "regression"}, "start from universal (--start universal)"),
-        ("binary", {"start": "probe"}, "start from universal (--start universal)"),
+        ("regression", {"start": "minibatch"}, "start from universal (--start universal)"),
+        ("multiclass", {"start": "minibatch"}, "start from universal (--start universal)"),
         ("binary", {"start": "universall"}, "no shipped protector 'universall'"),
         ("binary", {"start": "noisygd"}, "no shipped protector 'noisygd'"),
         ("binary", {"start": "mine/mine.safetensors"}, "no shipped protector"),
         ("binary", {"start": "../universal"}, "no shipped protector"),
-        ("binary", {"start": "directions-mnist-rest-3,5"}, "cannot start from yours"),
         ("binary", {"start": "noisygd-tuned-logistic-adult"}, "cannot start from yours"),
         ("binary", {"start": "paper-adult"}, "cannot start from yours"),
         ("binary", {"minutes": 0}, "minutes is 0"),
@@ -95,8 +93,8 @@ def test_a_start_that_does_not_fit_is_refused_with_one_that_does(no_training, tm
 def test_few_rows_and_kinds_that_the_start_does_not_learn_are_refused(no_training, tmp_path):
     few = write(tmp_path, "few", rows=199)
     assert "has 199 rows" in refusal([few[0]], [few[1]], tmp_path / "out")
-    many = [write(tmp_path, kind, kind=kind) for kind in ("regression", "multiclass")]
-    message = refusal(*map(list, zip(*many, strict=True)), tmp_path / "out", start="regression")
+    many = [write(tmp_path, kind, kind=kind) for kind in ("binary", "multiclass")]
+    message = refusal(*map(list, zip(*many, strict=True)), tmp_path / "out", start="minibatch")
     assert "multiclass, which is one of several classes" in message
 
 

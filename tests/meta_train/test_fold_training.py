@@ -38,7 +38,7 @@ steps = 2
 warm_start = "control-tiny"
 """
 ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = ROOT / "benchmarks/checkpoints/universal-logistic/universal-logistic.safetensors"
+SHIPPED = ROOT / "checkpoints/minibatch.safetensors"
 ORDER = ["control-tiny", "tiny", "control-tiny-fold-1", "tiny-fold-1", "control-tiny-fold-2", "tiny-fold-2"]
 
 
@@ -156,7 +156,7 @@ def test_folds_start_from_what_was_trained_beside_them_and_name_it(recipes, tmp_
         ({"recipe": "universal", "folds": True, "fold": 1}, "exclude each other"),
         ({"recipe": "tuned", "method": "noisygd", "folds": True}, "has no folds"),
         ({"recipe": "universal", "folds": True, "minutes": 3.0}, "bounds one training"),
-        ({"recipe": "universal-logistic", "folds": True}, "there are none to train"),
+        ({"recipe": "minibatch", "folds": True}, "there are none to train"),
         ({"recipe": "universall", "folds": True}, "did you mean 'universal'"),
     ],
 )

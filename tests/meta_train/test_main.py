@@ -21,13 +21,13 @@ def trained(monkeypatch):
 def test_a_recipe_a_card_and_a_file_say_what_to_train(trained, tmp_path):
     mine = tmp_path / "mine.json"
     mine.write_text(json.dumps({"name": "mine", "protector": "control", "num_features": None}))
-    __main__.main(tmp_path, recipe="universal-logistic", without="adult")
-    __main__.main(tmp_path, like="universal-logistic-no-adult")
+    __main__.main(tmp_path, recipe="universal", without="adult")
+    __main__.main(tmp_path, like="universal-fold-1")
     __main__.main(tmp_path, recipe="tuned", method="noisygd", source="adult", model="svm")
     __main__.main(tmp_path, config=mine)
     assert trained == [
-        resolve.resolve("universal-logistic-no-adult"),
-        resolve.resolve("universal-logistic-no-adult"),
+        resolve.resolve("universal", without="adult"),
+        resolve.resolve("universal", fold=1),
         tuned.config_for("noisygd", "svm", "adult"),
         Plain.of("mine", "control", num_features=None),
     ]

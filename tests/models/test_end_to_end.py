@@ -126,7 +126,7 @@ def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
         (Target("grade", (3, 5)), {"--model": "quadratic"}, "which model quadratic does not learn"),
         (Target("grade", bounds=(0, 9)), {"--model": "softmax"}, "how many classes"),
         (Target("grade", (3, 5)), {"--model": "logistic"}, "labels other than"),
-        (Target("grade", (3, 5, 9)), {"--model": "softmax", "--protector": "plain-adult"}, "was made for logistic"),
+        (Target("grade", (3, 5, 9)), {"--model": "softmax", "--protector": "minibatch"}, "was made for logistic"),
     ],
 )
 def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp_path, capsys, target, changes, phrase):

@@ -32,7 +32,7 @@ ALIKE = {
     "hyfree, batches": "hyfree",
     "outpert_paper": "outpert",
     "objpert_paper": "objpert",
-    "census": "census, row length, eigenbasis",
+    "networks": "networks, row length, eigenbasis",
     "LSTM scheduler, sgd": "paper",
     "shares, LSTM projector": "paper",
     "dpsgd, LSTM scheduler": "dpsgd",
@@ -55,7 +55,7 @@ ALIKE_DERIVATIVES = {
     "sgd_adv": "dpsgd",
     "sgd_ma": "dpsgd",
     "control, fixed size": "dpsgd",
-    "control, eigenbasis": "census, row length, eigenbasis",
+    "control, eigenbasis": "networks, row length, eigenbasis",
     "paper": "paper, norm query",
 }
 #: One case of each way to run, for what run.py promises whatever the protector. All but the first two are slow.

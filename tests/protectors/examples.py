@@ -122,24 +122,17 @@ CONTROL = Stepwise(
     averaging=f32([0.0]),
 )
 NORM = NormQuery(f32([-2.0]), jnp.log(f32(1.0)))
-CENSUS = CONTROL.replace(
-    scheduler=SHARES.replace(network=network((2, 8, 2))),
+NETWORKS = CONTROL.replace(
+    scheduler=SHARES.replace(network=network((4, 8, 2))),
     projector=CONTROL.projector.replace(
-        tensor_network=network((2, 8, 6)),
-        coordinate_network=network((COORDINATE_INPUTS - 1, 8, 6)),
-    ),
-)
-LENGTH = RowLength(f32([-3.0]), f32(1.5))
-EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
-#: With networks that have every input, and a mean that is shrunk towards its own average.
-IN_BASIS = CENSUS.replace(
-    purchases=(MEAN_OF_ROWS.replace(log_level_spread=f32(-2.0)), EIGENBASIS),
-    scheduler=SHARES.replace(network=network((3, 8, 2))),
-    projector=CENSUS.projector.replace(
         tensor_network=network((TENSOR_INPUTS, 8, 6)),
         coordinate_network=network((COORDINATE_INPUTS, 8, 6)),
     ),
 )
+LENGTH = RowLength(f32([-3.0]), f32(1.5))
+EIGENBASIS = Eigenbasis(f32([-1.5]), f32([-0.3]), f32([0.2]), f32(1.5))
+#: With a mean that is shrunk towards its own average.
+IN_BASIS = NETWORKS.replace(purchases=(MEAN_OF_ROWS.replace(log_level_spread=f32(-2.0)), EIGENBASIS))
 #: Two directions of three features.
 ALONG = CONTROL.replace(
     purchases=(

@@ -14,7 +14,7 @@ from l2p.privacy import Filter, Poisson
 from l2p.privacy.cap.spending import Spending
 from l2p.protectors import MixProjector
 from l2p.protectors.conditioning import standardize_rate, standardize_size
-from l2p.protectors.stepwise.networks import apply_lstm, apply_mlp, apply_to_leading, init_mlp, lstm_carry
+from l2p.protectors.stepwise.networks import apply_lstm, init_mlp, lstm_carry
 from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, TENSOR_INPUTS
 from l2p.protectors.stepwise.schedulers import Observation, ShareScheduler
 from l2p.protectors.stepwise.stacked_lstm import StackedLSTM
@@ -45,18 +45,6 @@ def log_gain(index, gradient=NOISE, strength=None):
     ratio = np.asarray(update(scaled_by(index), gradient, strength) / update(PLAIN, gradient, strength))
     assert np.ptp(ratio) < 1e-5 * ratio.max()
     return float(np.log(ratio[0]))
-
-
-@pytest.mark.slow
-def test_a_network_takes_as_many_facts_as_it_was_made_for():
-    narrow, inputs = init_mlp(jax.random.key(0), (2, 8, 6)), jnp.array([0.3, -1.1, 2.0, 0.7])
-    narrow["layer1"]["w"] += 0.1 * jnp.arange(48.0).reshape(8, 6) / 48
-    assert jnp.array_equal(apply_to_leading(narrow, inputs), apply_mlp(narrow, inputs[:2]))
-    weight = jnp.concatenate([narrow["layer0"]["w"], jnp.zeros((TENSOR_INPUTS - 2, 8))])
-    wide = narrow | {"layer0": narrow["layer0"] | {"w": weight}}
-    without_rates, with_rates = (update(PLAIN.replace(tensor_network=network)) for network in (narrow, wide))
-    np.testing.assert_allclose(without_rates, with_rates, rtol=1e-6)
-    assert not np.allclose(without_rates, update(PLAIN))
 
 
 @pytest.mark.slow

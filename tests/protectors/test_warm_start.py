@@ -73,8 +73,8 @@ def test_a_run_starts_at_the_minimum_of_the_ridged_loss_on_public_rows_that_coun
 @pytest.mark.slow
 def test_what_buys_statistics_first_starts_at_the_same_point_in_its_own_coordinates():
     model = find_model("logistic")
-    universal = resolve("universal-logistic:pretrained", Budget(1.0, 1e-4), "logistic").protector
-    params, records = begun(universal, model)
+    eigen = resolve("control-universal-logistic-synthetic:pretrained", Budget(1.0, 1e-4), "logistic").protector
+    params, records = begun(eigen, model)
     plain, _ = begun(WarmStart(noisygd(Problem(BUDGET))), model)
     assert [record.query for record in records][:1] == ["feature_mean"]
     np.testing.assert_allclose(params, plain, rtol=1e-3, atol=1e-3)
@@ -84,7 +84,7 @@ def test_what_buys_statistics_first_starts_at_the_same_point_in_its_own_coordina
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["noisygd:projected", "universal-logistic:projected"])
+@pytest.mark.parametrize("name", ["noisygd:projected", "control-universal-logistic-synthetic:projected"])
 def test_projected_steps_stay_in_the_directions_of_public_rows(name):
     model, protector = find_model("logistic"), resolve(name, BUDGET, "logistic").protector
     public = table(40, 1, used=2)
@@ -119,7 +119,7 @@ def test_it_costs_what_the_protector_costs_and_says_what_it_is():
 
 def test_the_control_that_stands_in_starts_from_public_rows_too():
     budget, model = Budget(50.0, 1e-4), find_model("logistic")
-    named = resolve("universal-logistic:pretrained:projected", budget, "logistic")
+    named = resolve("minibatch:pretrained:projected", budget, "logistic")
     ran, _, _, warnings = set_up(named, budget, model, 5, 10**6, Rows(PUBLIC.x, PUBLIC.y, PUBLIC.mask))
     assert ran.name != named.name
     assert ran.name.endswith(":pretrained:projected")

@@ -130,7 +130,7 @@ def test_the_card_prices_again_to_what_was_certified(name):
         ({"accountant": "paper_13"}, "no theorem for full batch"),
         ({"accountant": "pld"}, "no theorem for full batch"),
         ({"protector": "agd", "accountant": "pld"}, "no theorem for full batch"),
-        ({"protector": "plain-adult", "accountant": "pld"}, "no theorem for full batch"),
+        ({"protector": "control-universal", "accountant": "pld"}, "no theorem for full batch"),
         ({"protector": "dpsgd", "accountant": "gdp"}, "no theorem for Poisson"),
         ({"protector": "agd", "accountant": "gdp"}, "cannot price"),
         ({"budget": Budget(1.0, 1e-3)}, "below 1/N"),

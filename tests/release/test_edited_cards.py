@@ -48,7 +48,7 @@ def shorter(fields, steps):
     fields |= {"steps": steps, "stop_reason": "budget", "epsilon_certified": 0.9}
 
 
-CONTROL = checkpoint.digest("control-plain-adult")
+CONTROL = checkpoint.digest("control-minibatch")
 
 
 #: What is edited, how, and the phrase of the refusal.
@@ -74,9 +74,9 @@ EDITS = {
     "another file": (
         "universal",
         set_("protector", "sha256", to=CONTROL),
-        "is that of control-plain-adult, so one of the two is wrong",
+        "is that of control-minibatch, so one of the two is wrong",
     ),
-    "another name": ("universal", set_("protector", "name", to="plain-adult"), "is that of universal"),
+    "another name": ("universal", set_("protector", "name", to="minibatch"), "is that of universal"),
     "a method's name": (
         "universal",
         both(set_("protector", "name", to="noisygd"), set_("protector", "sha256", to=None)),

@@ -12,7 +12,7 @@ from l2p.oracle.setup import Setup
 from l2p.protectors.conditioning import KNOT_RANGE, Covariates, between_knots, covariates_of, standardize
 from l2p.protectors.fields import MAX_LOG_BOUND, Curve
 from l2p.protectors.register import stored
-from l2p.protectors.stepwise.networks import Layers, apply_to_leading
+from l2p.protectors.stepwise.networks import Layers, apply_mlp
 from l2p.protectors.stepwise.schedulers import Observation, Scheduler, StepPlan, noise_for_share, tail_share
 
 #: Inputs of a network that are public (`public_inputs`), and all of them (`schedule_inputs`).
@@ -33,7 +33,7 @@ class CurveScheduler(Scheduler):
       rate: f32[k, 5], spending grows by exp(rate) from the first step to the last.
       clip_rate: f32[k, 5], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
         shrink as rows are fitted.
-      network: with up to `SCHEDULE_INPUTS` inputs; its output is added to the log of the clipping norm. Or None.
+      network: with `SCHEDULE_INPUTS` inputs; its output is added to the log of the clipping norm. Or None.
     """
 
     log_clip_norm: Curve
@@ -47,7 +47,7 @@ class CurveScheduler(Scheduler):
         share, log_clip_norm = self._curves(covariates, oracle, num_steps)
         if self.network is not None:
             progress = oracle.step / num_steps
-            output = apply_to_leading(self.network, schedule_inputs(observation, progress, covariates, oracle.setup))[0]
+            output = apply_mlp(self.network, schedule_inputs(observation, progress, covariates, oracle.setup))[0]
             log_clip_norm = log_clip_norm + jnp.where(jnp.isnan(output), 0.0, output)
         return step_plan(share, log_clip_norm, oracle), state
 

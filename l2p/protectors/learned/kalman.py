@@ -39,7 +39,7 @@ from l2p.protectors.learned.line import AT_START, LineStep
 from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise.eigenbasis import MAX_FEATURES
-from l2p.protectors.stepwise.networks import Layers, apply_to_leading
+from l2p.protectors.stepwise.networks import Layers, apply_mlp
 from l2p.protectors.stepwise.projectors import Projector
 from l2p.protectors.stepwise.schedulers import Observation
 
@@ -95,7 +95,7 @@ class KalmanProjector(Projector):
         bought (`Model.scales_at_rates`).
       log_sampling: f32[k, 5], log of the variance that drawing N rows gives to their minimum, over that of a typical
         slope and curvature.
-      network: with up to `INPUTS` inputs and `OUTPUTS` outputs, or None.
+      network: with `INPUTS` inputs and `OUTPUTS` outputs, or None.
       line: scales the distance from the start, or None.
       retreat: takes back at the end what does not stand out from noise, or None.
     """
@@ -144,7 +144,7 @@ class KalmanProjector(Projector):
 
     def _corrections(self, memory: Any, inputs: jax.Array) -> tuple[Corrections, Any]:
         """The network's output for inputs f32[p, INPUTS], and its next memory."""
-        return Corrections(*apply_to_leading(cast(dict, self.network), inputs).T), memory
+        return Corrections(*apply_mlp(cast(dict, self.network), inputs).T), memory
 
     def __call__(
         self, state: Belief, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup

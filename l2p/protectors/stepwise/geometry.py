@@ -70,11 +70,7 @@ class PublicGeometry(Purchase):
         """
         x = np.asarray(x, np.float64)
         center = x.mean(0)
-        return cls.of_moments(center, (x - center).T @ (x - center) / len(x), num_directions)
-
-    @classmethod
-    def of_moments(cls, center: np.ndarray, covariance: np.ndarray, num_directions: int) -> "PublicGeometry":
-        """Like `of`, for rows with mean f[d] and covariance f[d, d]."""
+        covariance = (x - center).T @ (x - center) / len(x)
         # Largest first.
         variances, directions = (part[..., ::-1] for part in np.linalg.eigh(covariance))
         # Larger than rounding errors, for example those of one million equal rows.

@@ -34,16 +34,11 @@ def apply_mlp(params: dict, inputs: jax.Array) -> jax.Array:
     return hidden
 
 
-def apply_to_leading(params: dict, inputs: jax.Array) -> jax.Array:
-    """f32[..., out] from the leading `inputs` f32[..., k], as many as the network takes."""
-    return apply_mlp(params, inputs[..., : params["layer0"]["w"].shape[0]])
-
-
 @dataclasses.dataclass(frozen=True)
 class Layers:
-    """Rule of a field that holds a network for `apply_to_leading`: maximum number of inputs, and number of outputs."""
+    """Rule of a field that holds a network for `apply_mlp`: numbers of inputs and of outputs."""
 
-    most_inputs: int
+    inputs: int
     outputs: int
 
     def __call__(self, value: dict, sizes: Sizes) -> str | None:
@@ -56,8 +51,8 @@ class Layers:
             shapes = {"w": Numbers((name, following)), "b": Numbers((following,))}
             if reason := _misfit(value[name], shapes, width):
                 return f"'s {name}{reason}"
-        if width[names[0]] > self.most_inputs or width["out"] != self.outputs:
-            expected = f"at most {self.most_inputs} and {self.outputs}"
+        if (width[names[0]], width["out"]) != (self.inputs, self.outputs):
+            expected = f"{self.inputs} and {self.outputs}"
             return f"takes {width[names[0]]} inputs to {width['out']} outputs where {expected} belong"
         return None
 

@@ -20,7 +20,7 @@ from l2p.oracle.setup import Setup
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Coefficients, Line, Polynomial
 from l2p.protectors.register import stored
-from l2p.protectors.stepwise.networks import Layers, apply_to_leading
+from l2p.protectors.stepwise.networks import Layers, apply_mlp
 from l2p.protectors.stepwise.schedulers import Observation
 from l2p.task.rows import Rows
 
@@ -134,10 +134,10 @@ class Optax(Projector):
 
 #: Decay rates of the gradient averages that a `MixProjector` mixes.
 MEMORY = (0.0, 0.5, 0.8, 0.9, 0.95)
-#: Maximum inputs of a coordinate network: one signal-to-noise ratio per average; six numbers on the coordinate and the
+#: Inputs of a coordinate network: one signal-to-noise ratio per average; six numbers on the coordinate and the
 #: run; and the strength of the coordinate's feature, 0 if no eigenbasis was bought.
 COORDINATE_INPUTS = len(MEMORY) + 6 + 1
-#: Maximum inputs of a tensor network: progress, log(mu N), number of params, signal-to-noise ratio of each average,
+#: Inputs of a tensor network: progress, log(mu N), number of params, signal-to-noise ratio of each average,
 #: mean and maximum strength of the coordinates' features, and the sampling rate.
 TENSOR_INPUTS = 3 + len(MEMORY) + 2 + 1
 
@@ -163,8 +163,8 @@ class MixProjector(Projector):
     Attributes:
       log_learning_rate: f32[k, 2], intercept and slope in progress.
       mix: f32[k, 5], logits of the weights of the averages in `MEMORY`.
-      tensor_network: network with up to `TENSOR_INPUTS` inputs and 6 outputs (log gain, logits), or None.
-      coordinate_network: network with up to `COORDINATE_INPUTS` inputs and 6 outputs, or None.
+      tensor_network: network with `TENSOR_INPUTS` inputs and 6 outputs (log gain, logits), or None.
+      coordinate_network: network with `COORDINATE_INPUTS` inputs and 6 outputs, or None.
     """
 
     log_learning_rate: Line
@@ -184,20 +184,16 @@ class MixProjector(Projector):
         logits = value(self.mix, setup.log_signal)
         inputs = jnp.stack([2 * progress - 1, standardize(setup.log_signal)])
         if self.tensor_network is not None:
-            extra = apply_to_leading(self.tensor_network, self._run_inputs(average, std, observation, inputs, setup))
+            extra = apply_mlp(self.tensor_network, self._run_inputs(average, std, observation, inputs, setup))
             log_gain, logits = log_gain + extra[0], logits + extra[1:]
         if self.coordinate_network is None:
             # Weights are computed before they are broadcast over coordinates: otherwise XLA for CPUs (jaxlib 0.10.2)
             # gives every seed the first one's averages if seeds x budgets x coordinates are many.
             return -jnp.exp(log_gain) * jnp.sum(jax.nn.softmax(logits)[:, None] * average, axis=0), state
         coordinates = self._coordinates(average, std, params, observation, inputs)
-        extra, state = self._corrections(state, coordinates)
+        extra = apply_mlp(self.coordinate_network, coordinates).T
         weights = jax.nn.softmax(logits[:, None] + extra[1:], axis=0)
         return -jnp.exp(log_gain + extra[0]) * jnp.sum(weights * average, axis=0), state
-
-    def _corrections(self, state: Averages, inputs: jax.Array) -> tuple[jax.Array, Averages]:
-        """The coordinate network's output f32[6, p] for inputs f32[p, COORDINATE_INPUTS], and the next state."""
-        return apply_to_leading(cast(dict, self.coordinate_network), inputs).T, state
 
     def _run_inputs(
         self, average: jax.Array, std: jax.Array, observation: Observation, inputs: jax.Array, setup: Setup

@@ -19,7 +19,7 @@ from l2p.privacy.cost.prices import PriceList
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
 from l2p.protectors.fields import Line, Polynomial
 from l2p.protectors.register import stored
-from l2p.protectors.stepwise.networks import Layers, apply_to_leading
+from l2p.protectors.stepwise.networks import Layers, apply_mlp
 from l2p.protectors.stepwise.public_rows import PublicGradients
 
 #: Share held back when the last step takes all that is left, so that float32 rounding does not get it refused.
@@ -148,7 +148,7 @@ class ShareScheduler(Scheduler):
     Attributes:
       share: f32[k, 2], intercept and slope of the logit's line.
       log_clip_norm: f32[k, 2], the same for the log of the clipping norm.
-      network: parameters of a network with 2 to 4 inputs, these four in their order, and 2 outputs; or None.
+      network: parameters of a network with 4 inputs, in this order, and 2 outputs; or None.
     """
 
     share: Line
@@ -166,7 +166,7 @@ class ShareScheduler(Scheduler):
         if self.network is not None:
             size = jnp.asarray(standardize_size(observation.gradient.shape[0]))
             rate = jnp.asarray(standardize_rate(oracle.setup.price_list.sampler.rate()))
-            extra = apply_to_leading(self.network, jnp.stack([2 * progress - 1, standardize(log_signal), size, rate]))
+            extra = apply_mlp(self.network, jnp.stack([2 * progress - 1, standardize(log_signal), size, rate]))
             logit, log_clip_norm = logit + extra[0], log_clip_norm + extra[1]
         charges_left = jnp.maximum(num_charges - charge, 1)
         # logit(1 / n) = -log(n - 1), and the last charge takes all that is left, whatever the network's output.

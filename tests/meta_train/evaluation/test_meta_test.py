@@ -98,7 +98,7 @@ def test_bands_cover_the_trained_range_and_one_below(path):
 
 @pytest.mark.slow
 def test_more_signal_gives_more_accuracy_on_the_same_tasks(tasks):
-    protector = checkpoint.load("control-plain-adult").protector
+    protector = checkpoint.load("control-minibatch").protector
     low, high = (
         meta_test.accuracies(protector, Logistic(), ByMu("gdp"), tasks, np.full(8, signal, np.float32), 0)
         for signal in (0, 8)

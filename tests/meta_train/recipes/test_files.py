@@ -48,7 +48,6 @@ def test_configs_are_read_strictly(tmp_path):
         *({"steps": 1.5}, {"tasks": 12}, {"accountant": "pld"}, {"name": None, "protector": 0}, {"learning_rate": "x"}),
         *({"gain_rounds": -1}, {"gain_rounds": 1, "eval_tasks": 8, "num_features": [4]}),
         *({"kind": "constrained", "alternate": [0, 5]}, {"alternate": [1, 5]}, {"kind": "many"}, {"kind": ["plain"]}),
-        *({"kind": "class_pairs", "source": "mnist", "directions": 0}, {"kind": "class_pairs"}, {"directions": 3}),
         *({"unroll": 0}, {"damping": 0.0}, {"ridge": 0.0}, {"delta": 0.1}, {"kind": "own_tables"}),
         {**SEVERAL, "kind": "own_tables", "warm_start": "universal"},  # these are no tables of a user's own
         *({**SEVERAL, "sources": ["adult"]}, {**SEVERAL, "tunes": "wide"}, {**SEVERAL, "kind": "search"}),

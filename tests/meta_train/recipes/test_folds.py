@@ -26,12 +26,9 @@ models = ["logistic", "softmax", "svm"]
 sampling_rates = [0.1, 0.2, 0.3]
 
 [names.tiny]
-like = "small"
-warm_start = "control-tiny"
-
-[templates.small]
 source = "@tables+synthetic"
 steps = 2
+warm_start = "control-tiny"
 
 [examples.toy]
 source = "@tables+synthetic"
@@ -55,7 +52,7 @@ def test_a_group_stands_for_its_sources(folder):
 def test_every_name_of_a_file_with_folds_has_as_many(folder):
     folds = [f"{name}-fold-{number}" for name in ("tiny", "control-tiny") for number in (1, 2, 3)]
     assert {name for name in resolve.names() if "tiny" in name} == {"tiny", "control-tiny", *folds}
-    assert not [name for name in resolve.names() if "small" in name or "toy" in name]
+    assert not [name for name in resolve.names() if "toy" in name]
     assert [resolve.num_folds(name) for name in ("tiny", "tiny-fold-1", "toy")] == [3, 0, 3]
 
 
@@ -136,5 +133,5 @@ def test_a_fold_that_there_is_not_is_refused(folder, name, fold, phrase):
 
 
 def test_a_file_without_folds_says_how_to_leave_a_set_out():
-    with pytest.raises(InputError, match=r"'universal-logistic' has no fold 1; .* --without"):
-        resolve.resolve("universal-logistic", fold=1)
+    with pytest.raises(InputError, match=r"'minibatch' has no fold 1; .* --without"):
+        resolve.resolve("minibatch", fold=1)

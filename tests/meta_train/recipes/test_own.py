@@ -59,13 +59,10 @@ def test_few_minutes_train_the_constants_of_the_start_alone_and_judge_them_besid
     evaluator = method_for(config, start).evaluator
     chex.assert_trees_all_equal(evaluator._start, checkpoint.load("universal").protector)
     assert evaluator._stand_in[0].name == "control-universal"
-    assert own.constants_of(own.config_for("control-plain-adult", [table_of(20)])).start.protector == "control"
+    assert own.constants_of(own.config_for("control-minibatch", [table_of(20)])).start.protector == "control_eigen"
 
 
 def test_what_was_made_for_one_kind_of_target_starts_from_that():
-    many = own.config_for("probe", [table_of(20, kind="multiclass", classes=4)])
-    assert (many.tasks.models, many.tasks.num_features) == (("softmax:4",), (24,))
-    numbers = own.config_for("regression", [table_of(20, kind="regression", classes=None)])
-    assert (numbers.tasks.models, numbers.tasks.num_features) == (("square",), (24,))
     batches = own.config_for("minibatch", [table_of(20)])
-    assert (batches.tasks.num_features, batches.tasks.sampling_rates) == ((24,), (0.05,))
+    assert (batches.tasks.models, batches.tasks.num_features) == (("logistic",), (24,))
+    assert batches.tasks.sampling_rates == (0.05,)

@@ -31,24 +31,16 @@ def test_a_recipe_is_the_config_on_the_card_of_its_checkpoint(name):
     assert not before or shipped != text, "it has been trained again; leave `shipped` out"
 
 
-def test_without_a_set_is_the_row_that_leaves_it_out():
-    assert resolve.resolve("universal-logistic", without="adult") == resolve.resolve("universal-logistic-no-adult")
-    assert resolve.resolve("probe", without="digits") == resolve.resolve("probe-no-digits")
-
-
-def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_from():
-    recipe, without_synthetic = (
-        resolve.resolve("universal-logistic"),
-        resolve.resolve("universal-logistic", without="synthetic"),
-    )
-    assert without_synthetic.name == "universal-logistic-no-synthetic"
-    assert without_synthetic.tasks.source == recipe.tasks.source.removesuffix("+synthetic")
-    # control-universal-logistic has synthetic tasks, and starts from a control that has only these.
-    assert without_synthetic.start.warm_start == "control-universal-logistic-no-synthetic"
-    same = {name: recipe.flat()[name] for name in ("name", "source", "warm_start")}
-    assert without_synthetic.but(**same) == recipe
+def test_a_set_is_left_out_of_the_sources_and_of_what_is_started_from():
+    recipe, without_adult = resolve.resolve("universal"), resolve.resolve("universal", without="adult")
+    assert (without_adult.name, without_adult.start.warm_start) == ("universal-no-adult", "control-universal-no-adult")
+    assert "adult" in recipe.tasks.all_sources
+    assert set(recipe.tasks.all_sources) - set(without_adult.tasks.all_sources) == {"adult"}
+    same = {name: recipe.flat()[name] for name in ("name", "sources", "warm_start")}
+    assert without_adult.but(**same) == recipe
     # Every part that shares rows with it is left out.
-    assert "digits" not in resolve.resolve("control-universal-logistic", without="digits:3,5").tasks.source
+    wide = resolve.resolve("control-universal-wide", without="digits:3,5").tasks.all_sources
+    assert not [source for source in wide if source.startswith("digits")]
 
 
 @pytest.mark.parametrize(
@@ -56,9 +48,8 @@ def test_without_a_row_the_set_is_left_out_of_the_source_and_of_what_is_started_
     [
         ("universall", None, "did you mean 'universal'"),
         ("noisygd", None, "--recipe tuned --method noisygd"),
-        ("universal-logistic", "california", "not made from california"),
-        ("regression", "adult", "not made from adult"),
-        ("plain-adult", "adult", "no source is left"),
+        ("minibatch", "california", "not made from california"),
+        ("paper-adult", "adult", "no source is left"),
         ("noisygd-tuned-svm-adult", "adult", "made from one set"),
     ],
 )

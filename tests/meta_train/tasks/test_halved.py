@@ -7,8 +7,10 @@ import pytest
 
 from l2p.base.errors import InputError
 from l2p.models import MODELS
+from meta_train.config import EveryModel
 from meta_train.config.many_sources import ManySources
 from meta_train.evaluation.budgets import ByMu
+from meta_train.evaluation.scores import evaluate, whole_run
 from meta_train.tasks.family import COPIES, TaskFamily
 from meta_train.tasks.fresh_rows import Halved
 from meta_train.tasks.mixtures import Mixture
@@ -16,6 +18,7 @@ from meta_train.tasks.reference import best_loss
 from meta_train.tasks.spans import FOLDS, STRIDES, Span, choose_rows, draw_rows
 from meta_train.tasks.synthetic import Synthetic, SyntheticClasses, SyntheticNumbers
 from meta_train.tasks.targets import Classes, Numbers
+from meta_train.training.starting_points import starting_point
 from tests.conftest import EVERY_CASE
 
 NUM, COLUMNS, FEATURES = 120, 3, 3
@@ -193,3 +196,28 @@ def test_rows_that_cannot_be_are_refused(fields):
     options = {"least_rows": 0.5, "fresh_shares": (1.0, 0.0), **fields}
     with pytest.raises(InputError, match=next(iter(fields)).replace("fresh_shares", "least_rows")):
         ManySources(num_features=(3, 4), sources=("synthetic",) * 2, models=("logistic",) * 2, **options)
+
+
+@pytest.mark.slow
+def test_a_run_is_scored_where_it_is_told_to_be():
+    config = EveryModel.of(
+        "x", "noisygd", num_features=(4,), sources=("synthetic",), models=("logistic",), fresh_shares=(1.0, 1.0),
+        rows=64, tasks=8,
+    )  # fmt: skip
+    model, family = MODELS["logistic"], Halved(Synthetic(0))
+    draw = jax.jit(lambda key: family.sample(key, model, **config.tasks.arguments(config.shapes[0])))
+    batch, protector = draw(jax.random.key(0)), starting_point(config).replace(num_steps=5)
+    rows, setups = ByMu("gdp").simulate(batch, model, capped=True)
+    keys = jax.random.split(jax.random.key(1), 8)
+    judge = jax.jit(lambda key, batch: evaluate(protector, key, batch, model, ByMu("gdp"))["score"])
+    task = [jax.tree.map(lambda leaf: leaf[5], part) for part in (rows, batch.best_loss, setups, keys, batch.scored)]
+    alone = jax.jit(lambda *task: whole_run(protector, *task)[0].value)
+    on_read, on_scored = alone(*task[:-1]), alone(*task)
+    assert float(judge(jax.random.key(1), batch)[5]) == pytest.approx(float(on_scored), rel=1e-4)
+    assert abs(float(on_read) - float(on_scored)) > 1e-3
+
+
+@pytest.mark.parametrize("shares", [(-0.1, 1.0), (0.0, 1.5), (float("nan"), 1.0), (1.0,)])
+def test_shares_are_shares(shares):
+    with pytest.raises(InputError, match="fresh_shares is"):
+        EveryModel.of("x", "noisygd", num_features=(8,), sources=("adult",), models=("svm",), fresh_shares=shares)

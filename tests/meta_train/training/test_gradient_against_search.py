@@ -115,7 +115,7 @@ def test_drawn_columns_need_a_table_that_has_so_many():
     ("fields", "words"),
     [
         ({"protector": "nonprivate"}, "nothing to tune"),
-        ({"protector": "census"}, "not a hand-designed method"),
+        ({"protector": "control"}, "not a hand-designed method"),
         ({"model": "forest"}, "unknown"),
         ({"constraint": "augmented_lagrangian"}, "kind 'comparison' has no constraint"),
         ({"delta": 0.1}, "delta"),

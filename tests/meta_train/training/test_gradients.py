@@ -386,9 +386,9 @@ def test_random_search_keeps_the_best_and_starts_from_the_start(family):
 def test_warm_start_takes_shared_parameters_and_keeps_new_ones():
     control = short("control")
     control = control.replace(averaging=control.averaging + 7.0)
-    census = warm_start(short("census"), control)
-    assert np.array_equal(census.averaging, control.averaging)
-    assert census.projector.coordinate_network is not None
+    networks = warm_start(short("universal_batches"), control)
+    assert np.array_equal(networks.averaging, control.averaging)
+    assert networks.projector.coordinate_network is not None
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ import safetensors.numpy
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.privacy.cost.sampling import Poisson
-from l2p.protectors import PublicGeometry
-from meta_train.config import ClassPairs, EveryModel, Plain
+from meta_train.config import EveryModel, Plain
 from meta_train.config.drawn import Shape
 from meta_train.config.many_sources import ManySources
 from meta_train.config.one_source import OneSource
@@ -23,7 +22,7 @@ from meta_train.tasks.sources import families
 from meta_train.training import gradients, mappings
 from meta_train.training.loop import MOST_LOST, meta_train
 from meta_train.training.shipping import ship
-from meta_train.training.starting_points import starting_point, warm_start
+from meta_train.training.starting_points import starting_point
 
 SIZES = {"steps": 4, "tasks": 8, "rows": 32, "eval_every": 2, "eval_tasks": 8}
 CONFIG = Plain.of("tiny", "noisygd", source="breast_cancer", num_features=(3,), **SIZES)
@@ -251,19 +250,6 @@ def test_an_unknown_starting_point_is_refused(tmp_path):
         meta_train(CONFIG.but(protector="nothing"), tmp_path)
 
 
-ALONG_DIRECTIONS = ClassPairs.of("tiny", "noisygd", source="digits:rest:3,5", directions=5, **SIZES)
-
-
-def directions_of(*unseen):
-    family, _ = families(ALONG_DIRECTIONS.tasks.source)
-    return PublicGeometry.of(np.asarray(family.x)[~np.isin(np.asarray(family.y), unseen)], 5)
-
-
-def assert_same_directions(geometry, expected):
-    for name in ("center", "directions", "variances"):
-        np.testing.assert_array_equal(getattr(geometry, name), getattr(expected, name))
-
-
 class HarmEverywhere:
     """An evaluator whose score worsens with every step."""
 
@@ -286,30 +272,8 @@ def one_up(state, step):
     return state.replace(protector=jax.tree.map(lambda leaf: leaf + 1, state.protector)), {"score": 1.0}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("unseen", [None, (7, 9)])
-def test_unseen_classes_are_not_used_for_selection(tmp_path, monkeypatch, unseen):
+def test_what_scored_best_on_held_out_tasks_ships(tmp_path, monkeypatch):
     monkeypatch.setattr("meta_train.training.gradients.compiled", lambda *_: one_up)
     monkeypatch.setattr("meta_train.training.methods.Evaluator", HarmEverywhere)
-    config = ALONG_DIRECTIONS.but(steps=2, unseen=unseen)
-    moved = 0 if unseen is None else 2
-    shipped = jax.tree.map(lambda leaf: leaf + moved, starting_point(config))
-    chex.assert_trees_all_close(checkpoint.load(meta_train(config, tmp_path)).protector, shipped)
-
-
-def test_a_warm_start_takes_what_was_tuned_and_no_facts_about_other_rows():
-    start, fold = starting_point(ALONG_DIRECTIONS), starting_point(ALONG_DIRECTIONS.but(unseen=(7, 9)))
-    geometry = start.purchase(PublicGeometry)
-    tuned = dataclasses.replace(geometry, log_power=geometry.log_power + 1.0)
-    started = warm_start(fold, start.with_purchases(tuned)).purchase(PublicGeometry)
-    np.testing.assert_array_equal(started.log_power, tuned.log_power)
-    assert_same_directions(started, directions_of(7, 9))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"source": "synthetic"}, {"protector": "agd"}, {"source": "random_quadratics", "model": "quadratic"}],
-)
-def test_directions_that_no_table_has_or_no_step_follows_are_refused(change):
-    with pytest.raises(InputError, match="directions need a table's rows"):
-        starting_point(ALONG_DIRECTIONS.but(**change))
+    shipped = checkpoint.load(meta_train(CONFIG, tmp_path)).protector
+    chex.assert_trees_all_close(shipped, starting_point(CONFIG))
