@@ -78,8 +78,7 @@ CLOSING = """
 Losses above the start's and accuracies below the larger class are those of noise: `scs13` and `bst14` add it to every
 gradient, and so does `noisygd`, untuned, which ends above the start on MNIST at .1. Pure noise on ten classes at .1
 leaves params next to their start: the loss is just below the start's, and the accuracy is that of chance, which may lie
-below the share of the larger class. That `universal` gets worse with budget on MNIST's 784 pixels is not explained yet;
-the only tasks of so many columns that its curves come from have two classes."""
+below the share of the larger class."""
 
 
 def curve(name: str, per_unit: float) -> Curve:
