@@ -26,6 +26,8 @@ class Start:
     protector: str
     warm_start: str | None = None
     num_steps: int | None = None
+    #: Fields that only some kinds of trainings let a config set.
+    kept: float = dataclasses.field(default=1.0, init=False)
 
     def __post_init__(self):
         check_counts(self, "num_steps")
@@ -38,13 +40,18 @@ class AnyStart(Start):
     Attributes:
       coefficients: number of coefficients of the polynomials in log(mu N) that a hand-designed method's constants
         become; None for starting points.
+      kept: share of what training changed that ships: with less than 1 the numbers lie between the start's and the
+        trained ones, which hedges against data unlike all tasks.
     """
 
     coefficients: int | None = None
+    kept: float = 1.0
 
     def __post_init__(self):
         super().__post_init__()
         check_counts(self, "coefficients")
+        if not 0 < self.kept <= 1:
+            refuse(self, "kept", "it is a share of what training changed; choose a number above 0 and up to 1")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

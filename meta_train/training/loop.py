@@ -18,7 +18,7 @@ from meta_train.training.progress import draw, read_log
 from meta_train.training.saved import claim, claimed, drop_lines_after, interrupted, restore, save
 from meta_train.training.settling import MOVED, head_moved, head_of
 from meta_train.training.shipping import ship
-from meta_train.training.starting_points import starting_point
+from meta_train.training.starting_points import between, starting_point
 from meta_train.training.watch import Watch
 
 #: Seconds to write the result, on two cores with nothing else to do.
@@ -109,8 +109,9 @@ def meta_train(config: MetaConfig, out: Path, watch: Watch | None = None) -> Pat
             watch.release()
             total = time.monotonic() - began
             listed = config.judging.constants
+            trained = between(start, best[1], config.start.kept)
             chosen, scores_by_constant = constants.choose(
-                best[1], listed, lambda candidate: evaluator.merit(evaluator(candidate))
+                trained, listed, lambda candidate: evaluator.merit(evaluator(candidate))
             )
             log = read_log(out / "log.jsonl")
             report = evaluator.final(chosen, lambda: watch.left - AFTER * watch.slowness) | {"steps": len(log)}

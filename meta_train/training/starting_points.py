@@ -99,3 +99,21 @@ def warm_start(start: Protector, source: Protector) -> Protector:
         return leaf if source_leaf is None or source_leaf.shape != leaf.shape else jnp.asarray(source_leaf)
 
     return jax.tree_util.tree_map_with_path(take, start)
+
+
+def between(start: Protector, trained: Protector, kept: float) -> Protector:
+    """`trained` with this share of what it changed of the numbers of `start` that may be tuned; all of it is `trained`
+    itself.
+
+    >>> from l2p.protectors import Decaying
+    >>> start, trained = (Decaying(jnp.array([clip]), jnp.array([0])) for clip in (1.0, 3.0))
+    >>> between(start, trained, 0.25).log_clip_norm.tolist()
+    [1.5]
+    """
+    if kept == 1:
+        return trained
+
+    def mix(may_be_tuned: bool, before: jax.Array, after: jax.Array) -> jax.Array:
+        return before + kept * (after - before) if may_be_tuned else after
+
+    return jax.tree.map(mix, tunable(start), start, trained)

@@ -54,7 +54,7 @@ def test_configs_are_read_strictly(tmp_path):
         *({"num_classes": [3]}, {"num_classes": [1, 3], "num_features": [4, 5]}, {"sampling_rates": [0.1]}),
         *({"sampling_rates": [0.0, 0.1], "num_features": [4, 5]}, {"sampling_rates": [1.0], "num_features": [4]}),
         *({"num_features": 8}, {"num_features": []}, {"log_signal": 3}, {"log_signal": [8.7, 0.7]}),
-        *({"signal_power": 0.0}, {"signal_power": "low"}),
+        *({"signal_power": 0.0}, {"signal_power": "low"}, {"kept": 0.0}, {"kept": 1.5}, {"kept": "half"}),
         *({"curriculum": 0.0}, {"curriculum": 0.5, "kind": "search"}, {"curriculum": 0.5, "kind": "constrained"}),
         {"name": "a/b", "protector": "control"},
     ],

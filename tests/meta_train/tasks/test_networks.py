@@ -117,11 +117,14 @@ def test_a_method_is_tuned_on_networks_and_then_trains_a_users_own(tmp_path):
         "rows": 64,
     }
     config = OfNetworks.of("mine", "dp_adam", coefficients=2, num_steps=3, steps=2, eval_tasks=8, pairs=1, **fields)
-    path = meta_train(config, tmp_path)
-    tuned = checkpoint.load(str(path)).protector
+    path, half_path = meta_train(config, tmp_path / "all"), meta_train(config.but(kept=0.5), tmp_path / "half")
+    tuned, half = (checkpoint.load(str(path)).protector for path in (path, half_path))
     start = l2p.load("dp_adam", l2p.Budget(1.0, 1e-5))
-    assert tuned.num_steps == 3
-    assert (tuned.projector.hyperparameters["b1"] != start.projector.hyperparameters["b1"]).any()
+    assert tuned.num_steps == half.num_steps == 3
+    decay, decay_of_half = (protector.projector.hyperparameters["b1"] for protector in (tuned, half))
+    untuned = jnp.append(start.projector.hyperparameters["b1"], 0.0)
+    assert (decay != untuned).any()
+    np.testing.assert_allclose(decay_of_half, (decay + untuned) / 2, rtol=1e-6)
     data = {"x": np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)}
     result = l2p.private_train(
         data,
