@@ -87,6 +87,8 @@ BY_SHAPE = {
     "complex numbers": ({"params": (START[0] + 0j, START[1])}, "'0' is an array of complex64"),
     "no parameters": ({"params": None}, "params hold nothing that is trained"),
     "a list of what is trained": ({"trainable": ["0"]}, "trainable is of type list and cannot be asked"),
+    "a number in place of weights": ({"per_tensor": 1.0}, "per_tensor is of type float and cannot be asked"),
+    "an array that may not move": ({"per_tensor": lambda path: float(path)}, r"gives '0' the weight 0\.0, by which"),
     "parameters without a number": ({"params": (jnp.zeros(0),)}, "params hold nothing that is trained"),
     "two arrays at a path": (
         {"params": {"a/b": START[0], "a": {"b": START[1]}}},
@@ -171,7 +173,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_spent(case, refused):
 
 
 def test_what_belongs_to_a_loss_is_refused_for_a_table(refused):
-    for options in ({"trainable": bool}, {"predict": bool}):
+    for options in ({"trainable": bool}, {"predict": bool}, {"per_tensor": float}):
         assert "are about a loss of your own" in refused(data=table(40), model="logistic", params=None, **options)
 
 
