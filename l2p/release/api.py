@@ -23,6 +23,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.queries.bins import SCALE
 from l2p.release.admission import admit
 from l2p.release.losses.custom import custom
+from l2p.release.losses.exactness import EXACT, in_float32
 from l2p.release.planned_run import PlannedRun, checked_public, plan_run
 from l2p.release.private_bounds import SHARE, Purchase, check_share
 from l2p.release.private_run import execute
@@ -68,6 +69,7 @@ def private_train(
     trainable: Callable[[str], bool] | None = None,
     predict: Callable[[Any, Any], Any] | None = None,
     per_tensor: Callable[[str], float] | None = None,
+    exactness: str = EXACT,
     num_rows: int | None = None,
     ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
@@ -109,6 +111,9 @@ def private_train(
       per_tensor: of a loss of your own: for the path of a trained array its weight, such as `lambda path: 1.0`. Each
         array's gradient is then clipped by itself, to the method's clipping norm times its weight over the root of the
         sum of all weights' squares, so that a row adds no more than before; default one norm for all of them together.
+      exactness: of a loss of your own: "exact" adds up whole numbers, so that no row changes what another adds;
+        "float32" adds up gradients as the device rounds them, several times as fast and on accelerators, with the same
+        float64 noise. What that rests on is not proved, as the card says.
       ledger: the ledger of this data set (`l2p ledger create`) or its file. The most that this run may spend is
         reserved there before it reads a row, and settled when it ends.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
@@ -155,6 +160,7 @@ def private_train(
     ledger = None if ledger is None else open_ledger(ledger, releases=key is None)
     of_table = {"schema": schema, "bounds": bounds, "kind": kind, "classes": classes, "target_bounds": target_bounds}
     of_table |= {"class_weights": class_weights, "public": public, "format": format, "bounds_share": bounds_share}
+    float32 = in_float32(exactness, callable(model))
     if callable(model):
         _refuse_for_loss(**of_table, on_invalid=None if on_invalid == "refuse" else on_invalid)
         data, model, params = custom(data, model, params, trainable, predict, per_tensor)
@@ -191,6 +197,7 @@ def private_train(
         kind=kind,
         schema=schema,
         share=share,
+        in_float32=float32,
     )
     purchase = None if table is None else Purchase.plan(table, share, planned, key)
 
