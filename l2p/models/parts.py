@@ -125,8 +125,10 @@ class Product(Form):
 
     def moved_sum(self, parts: Part, weights: jax.Array) -> jax.Array:
         (inputs, outputs), (shape, order) = self.sizes, self.axes
-        vectors = weights[:, None, None] * parts.vectors
-        total = _matmul(parts.fixed.reshape(-1, inputs).T, vectors.reshape(-1, outputs))
+        vectors, activations = weights[:, None, None] * parts.vectors, parts.fixed.reshape(-1, inputs).T
+        if activations.dtype == jnp.float64:  # whose product XLA takes twice as long for where they lie the other way
+            activations = jax.lax.optimization_barrier(activations)
+        total = _matmul(activations, vectors.reshape(-1, outputs))
         return total.reshape(shape).transpose(order)
 
     def rounded(self, part: Part) -> Part:
@@ -206,8 +208,8 @@ def exact_sum(
     """
     bound = bound.astype(jnp.float64)
     places = range(len(forms))
-    together = [(1.0, list(places))] if shares is None else [(shares[place], [place]) for place in places]
-    units = [bound * (share * 2.0**-COEFFICIENT_BITS) for share, group in together for _ in group]
+    limited = [(1.0, list(places))] if shares is None else [(shares[place], [place]) for place in places]
+    units = [bound * (share * 2.0**-COEFFICIENT_BITS) for share, group in limited for _ in group]
     sums = [jnp.zeros(form.shape, jnp.float64) for form in forms]
     is_whole = [isinstance(form, Whole) for form in forms]
 
@@ -216,7 +218,7 @@ def exact_sum(
         reaches = [form.reach**2 for form in forms]
         squares = [reach * jnp.square(part.vectors).sum() for reach, part in zip(reaches, parts, strict=True)]
         finite = jnp.isfinite(jnp.stack(squares).sum())
-        for share, group in together:
+        for share, group in limited:
             unit, halves = units[group[0]], sum(reaches[place] * parts[place].vectors.size for place in group)
             norm = jnp.sqrt(jnp.stack([squares[place] for place in group]).sum(keepdims=True))
             longest = room(bound * share, 0.5 * halves**0.5 * unit)
@@ -232,16 +234,26 @@ def exact_sum(
         sums = [total + part.vectors if at else total for total, part, at in zip(sums, parts, is_whole, strict=True)]
         return sums, [None if at else part for part, at in zip(parts, is_whole, strict=True)]
 
-    def add_group(sums: list[jax.Array], group: tuple[Any, jax.Array]) -> tuple[list[jax.Array], None]:
-        sums, parts = jax.lax.scan(add_row, sums, (jax.lax.map(parts_of, group[0]), group[1]))
-        ones = jnp.ones(size, jnp.float64)
+    def add_group(sums: list[jax.Array], group: tuple[Any, jax.Array]) -> tuple[list[jax.Array], list[Part | None]]:
+        return jax.lax.scan(add_row, sums, (jax.lax.map(parts_of, group[0]), group[1]))
+
+    def add_chunk(sums: list[jax.Array], chunk: tuple[Any, jax.Array]) -> tuple[list[jax.Array], None]:
+        sums, parts = jax.lax.scan(add_group, sums, chunk)
+        parts = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)
         rest = zip(forms, sums, parts, strict=True)
         return [total if part is None else total + form.weighted_sum(part, ones) for form, total, part in rest], None
 
-    most = rows_at_a_time(parts_of, jax.tree.map(lambda leaf: leaf[0], rows), MOST_ROWS)
-    size = math.gcd(max(FEWEST_ROWS, 1 << most.bit_length() - 1), len(counted))
-    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (rows, counted.astype(jnp.float64)))
-    sums, _ = jax.lax.scan(add_group, sums, groups)
+    most = rows_at_a_time(parts_of, jax.tree.map(lambda leaf: leaf[0], rows), len(counted))
+    size = math.gcd(max(FEWEST_ROWS, 1 << min(most, MOST_ROWS).bit_length() - 1), len(counted))
+    # Products of whole numbers are the same in any order: they are taken over as many rows as there is room for.
+    num_groups = len(counted) // size
+    together = max(
+        count for count in range(1, num_groups + 1) if num_groups % count == 0 and count * size <= max(most, size)
+    )
+    ones = jnp.ones(together * size, jnp.float64)
+    shape = num_groups // together, together, size
+    chunks = jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), (rows, counted.astype(jnp.float64)))
+    sums, _ = jax.lax.scan(add_chunk, sums, chunks)
     quantized = zip(forms, sums, units, strict=True)
     return joined(*(Quantized(total, unit * 2.0**-form.bits) for form, total, unit in quantized))
 

@@ -32,6 +32,7 @@ from l2p.queries import (
     NoisyMinimum,
     NormalizedGradient,
     Query,
+    ScaledGradient,
     SecondMoment,
     TargetSum,
 )
@@ -144,6 +145,15 @@ TENSORS, _ = custom_model(
 )
 
 
+#: Coordinates of very different sizes.
+SCALE = np.array([3.0, 0.01, 1.0, 0.5])
+
+
+def naive_scaled(query, x, y):
+    line = np.append(x, INTERCEPT_COLUMN)
+    return clipped((special.expit(line @ PARAMS) - y) * line * SCALE, float(query.clip_norm))
+
+
 class Row(NamedTuple):
     """All that the tests of queries need of one of them.
 
@@ -174,6 +184,17 @@ ROWS = {
         ClippedGradient(TENSORS, f32(PARAMS), FeatureMap.identity(D), f32(CLIP), f32(NOISE)),
         naive_by_tensor,
         {},
+    ),
+    "scaled gradient": Row(
+        ScaledGradient(MODEL, f32(PARAMS), FeatureMap.identity(D), f32(CLIP), f32(NOISE), f32(SCALE)),
+        naive_scaled,
+        {
+            "clip_norm": POSITIVE,
+            "params": POINT,
+            "features": maps(FeatureMap.identity(D)),
+            "model": Harmless(),
+            "scale": Harmless((*POINT.values, f32(-SCALE), f32(0 * SCALE), f32(1e30 * SCALE))),
+        },
     ),
     "row_length": Row(
         LengthSum(TURNED, f32(0.9), f32(NOISE)),

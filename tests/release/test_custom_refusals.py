@@ -1,6 +1,7 @@
 """What a loss of one's own cannot be trained with: a sentence each, nothing spent, no private value read."""
 
 import re
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -55,6 +56,13 @@ class Describing(Protector):
 
 def sampled(sampler):
     return l2p.load("dpsgd", BUDGET).replace(sampler=sampler)
+
+
+class CyclicPoissonSampling(NamedTuple):
+    """As jax_privacy has it."""
+
+    sampling_prob: float
+    iterations: int
 
 
 def but(**arrays):
@@ -159,6 +167,19 @@ LATER = {
     "a batch above N": (
         {"protector": sampled(FixedSize(500, 900)), "budget": REPLACED},
         "set up for 900 rows, but the table has 300",
+    ),
+    "cyclic batches": (
+        {"protector": sampled(CyclicPoissonSampling(0.1, iterations=10))},
+        "drawn by CyclicPoissonSampling, for which no accountant here has a price",
+    ),
+    "batches in words": ({"protector": sampled("cyclic")}, "drawn by str, for which no accountant here has a price"),
+    "batches of one size where a row may be absent": (
+        {"protector": sampled(FixedSize(30, 300))},
+        "fixed-size sampling .* has no price under adjacency zero_out.*choose adjacency replace_one, or Poisson",
+    ),
+    "no step": (
+        {"protector": l2p.load("noisygd", BUDGET).replace(num_steps=0)},
+        "'Stepwise' has 0 steps, but noise is planned for a whole number of them; give it at least one",
     ),
     "a delta above 1 / N": ({"budget": l2p.Budget(1.0, 0.01)}, "delta"),
     "N unknown": ({"budget": l2p.Budget(1.0, 1e-5, l2p.Adjacency.ADD_REMOVE)}, "pass num_rows"),

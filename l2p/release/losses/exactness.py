@@ -18,7 +18,7 @@ def in_float32(exactness: str, is_own: bool) -> bool:
         )
     if exactness == FLOAT32 and not is_own:
         raise InputError(
-            f"exactness is {FLOAT32!r}, which is about a loss of your own, and models that come with l2p have exact sums "
+            f"exactness is {FLOAT32!r}, which is about a loss of your own, and models of l2p's own have exact sums "
             "of whole blocks; leave it out."
         )
     return exactness == FLOAT32
