@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits, make_classification
 import l2p
 
 METHODS = (
-    *("dp_adam", "dp_adamw", "dp_adambc", "dp_adam_scaled", "disk", "noisygd_pulled"),
+    *("dp_adam", "dp_adamw", "dp_adambc", "disk", "noisygd_pulled"),
     *("noisygd", "dpsgd", "auto_clip", "hyfree", "adadp", "linear_scaling"),
 )
 INTRODUCTION = """\

@@ -26,17 +26,7 @@ from l2p.tables.public import catalog
 
 RESULTS = Path(__file__).parent / "results" / "networks.jsonl"
 EPSILONS, DELTA, SEEDS = (0.5, 1.0, 3.0, 8.0), 1e-5, 10
-BY_HAND = (
-    "dp_adam",
-    "dp_adamw",
-    "dp_adambc",
-    "dp_adam_scaled",
-    "disk",
-    "noisygd_pulled",
-    "noisygd",
-    "auto_clip",
-    "hyfree",
-)
+BY_HAND = ("dp_adam", "dp_adamw", "dp_adambc", "disk", "noisygd_pulled", "noisygd", "auto_clip", "hyfree")
 #: Those of which tuned settings ship.
 TUNED = ("dp_adam",)
 ORACLE = ":oracle"

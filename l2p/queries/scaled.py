@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.models.parts import GRADIENT_FLOATS
@@ -28,7 +29,8 @@ class ScaledGradient(ClippedGradient):
     name: ClassVar[str] = "scaled_gradient"
 
     def contributions(self, rows: Rows) -> jax.Array:
-        return super().contributions(rows) * self.scale[None, :]
+        x = jnp.asarray(self.features.apply(rows.x))
+        return self.model.gradients(self.params, x, rows.y) * self.scale[None, :]
 
     def add(self, aggregate: jax.Array, rows: Rows) -> jax.Array:
         def add(block: Rows) -> jax.Array:

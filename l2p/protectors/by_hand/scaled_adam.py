@@ -55,6 +55,7 @@ class ScaledAdam(Projector):
     def __call__(
         self, state: Moments, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Moments]:
+        assert observation.scale is not None
         first, second = (
             jax.nn.sigmoid(value(logit, setup.log_signal)) for logit in (self.logit_first, self.logit_second)
         )
