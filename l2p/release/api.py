@@ -112,8 +112,8 @@ def private_train(
         array's gradient is then clipped by itself, to the method's clipping norm times its weight over the root of the
         sum of all weights' squares, so that a row adds no more than before; default one norm for all of them together.
       exactness: of a loss of your own: "exact" adds up whole numbers, so that no row changes what another adds;
-        "float32" adds up gradients as the device rounds them, several times as fast and on accelerators, with the same
-        float64 noise. What that rests on is not proved, as the card says.
+        "float32" adds up gradients as the device rounds them, in less time, with the same float64 noise. What that
+        rests on is not proved, as the card says.
       ledger: the ledger of this data set (`l2p ledger create`) or its file. The most that this run may spend is
         reserved there before it reads a row, and settled when it ends.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
