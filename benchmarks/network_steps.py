@@ -1,10 +1,12 @@
-"""One gradient step of a user's loss on 256 rows: without privacy, in a simulation and a release, and elsewhere.
+"""One gradient step of a user's loss on 256 rows: without privacy, at both levels of exactness, and elsewhere.
 
     python benchmarks/network_steps.py > benchmarks/pages/network_steps.md
 
-CPU milliseconds of the sum of clipped gradients (without privacy: of the mean gradient), the least of several calls
-after compilation, that over the first line's, and MiB of temporary memory that XLA plans for it, on 256 rows and on
-2,048. Dense networks by optax, jax-privacy and Opacus, too, where the extra `bench` is installed; sums have to agree.
+CPU milliseconds of the sum of clipped gradients (without privacy: of the mean gradient), of float32 numbers, as in
+simulations and `l2p.optax`, and of whole ones, each without its noise, whose time is on the page on speed. The least of
+several calls after compilation, that over the first line's, and MiB of temporary memory that XLA plans for it, on 256
+rows and on 2,048. Dense networks by optax, jax-privacy and Opacus, too, where the extra `bench` is installed; sums have
+to agree.
 """
 
 import os
@@ -114,19 +116,19 @@ def own(work: Work) -> dict[str, Program]:
     def plain(params: Any, data: Any) -> Any:
         return jax.grad(lambda params: jax.vmap(work.loss, (None, 0))(params, data).mean())(params)
 
-    def simulated(query: ClippedGradient, rows: Rows) -> jax.Array:
+    def in_float32(query: ClippedGradient, rows: Rows) -> jax.Array:
         return query.add(query.empty(), rows)
 
-    def released(query: ClippedGradient, rows: Any) -> jax.Array:
+    def exact(query: ClippedGradient, rows: Any) -> jax.Array:
         return add_quantized(query, rows, ExactSum.empty(start.size)).value
 
     programs = {
         "without privacy": compiled(plain, work.params, jax.tree.map(jnp.asarray, work.data), length=None),
-        "simulation": compiled(simulated, query, rows, length=norm),
+        "float32": compiled(in_float32, query, rows, length=norm),
     }
     with jax.enable_x64(True):
         quantized = as_they_are(rows.x, rows.y, rows.mask)
-        return programs | {"release": compiled(released, query, quantized, length=np.linalg.norm)}
+        return programs | {"exact": compiled(exact, query, quantized, length=np.linalg.norm)}
 
 
 def by_optax(work: Work) -> dict[str, Program]:
@@ -235,7 +237,7 @@ def main() -> None:
         print(f"\n| {name}, {size:,} parameters | CPU ms | ratio | MiB, 256 rows | MiB, 2,048 rows |")
         print("|---|---|---|---|---|")
         lengths = {kind: float(program.length(program.run())) for kind, program in few.items() if program.length}
-        np.testing.assert_allclose(list(lengths.values()), lengths["simulation"], rtol=1e-3, err_msg=str(lengths))
+        np.testing.assert_allclose(list(lengths.values()), lengths["float32"], rtol=1e-3, err_msg=str(lengths))
         taken = milliseconds(few)
         for kind in few:
             ratio = taken[kind] / taken["without privacy"]

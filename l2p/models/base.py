@@ -261,6 +261,11 @@ class Model(abc.ABC):
 
         return sum_in_blocks(add, rows, max(1, GRADIENT_FLOATS // params.shape[0]))
 
+    def limited_apart(self, gradients: Float[Array, "rows params"]) -> list[tuple[Float[Array, "rows array"], float]]:
+        """The parts of gradients that are each limited by themselves, with their shares of the limit, whose squares sum
+        to 1; one part, unless the user of a loss said otherwise."""
+        return [(gradients, 1.0)]
+
     def clipped_gradient_sum(
         self, params: Float[Array, " params"], rows: Rows, features: FeatureMap, clip_norm: Float[Array, ""]
     ) -> Float[Array, " params"]:

@@ -103,6 +103,7 @@ class CustomLoss(Model):
       parameters: how params lie in a vector.
       rows: how a row lies in a line.
       predictor: (params, row) -> a prediction of any structure; None without one.
+      shares: by trained array, as in `l2p.models.parts.Shares`.
       digest: of what the function computed when it was checked; one that reads another number by now is another model,
         and programs compiled for the first are not taken for it.
     """
@@ -112,6 +113,7 @@ class CustomLoss(Model):
     rows: Layout
     predictor: Callable[[Any, Any], Any] | None = None
     digest: str = ""
+    shares: tuple[float, ...] | None = None
     name: ClassVar[str] = CUSTOM
     kinds: ClassVar[tuple[str, ...]] = (CUSTOM,)
     convex: ClassVar[bool] = False
@@ -160,6 +162,12 @@ class CustomLoss(Model):
 
             return jax.lax.map(of_all, candidates)
 
+    def limited_apart(self, gradients: jax.Array) -> list[tuple[jax.Array, float]]:
+        if self.shares is None:
+            return super().limited_apart(gradients)
+        ends = np.cumsum([math.prod(shape) for shape in self.parameters.trained.shapes])
+        return list(zip(jnp.split(gradients, ends[:-1], axis=-1), self.shares, strict=True))
+
     def _row_gradient(self, exact: bool) -> RowGradient:
         """The gradient of the loss of (trained leaves, row f32[k])."""
         sizes = self.parameters.trained.size, self.rows.size
@@ -185,7 +193,7 @@ class CustomLoss(Model):
             block = cut(rows, first, size)
             mask = jnp.where(first + jnp.arange(size) >= start, block.mask, 0.0)
             parts = jax.vmap(parts_of)(jnp.asarray(features.apply(block.x)))
-            return total + scaled_sum(gradient.forms, parts, mask, factor), None
+            return total + scaled_sum(gradient.forms, parts, mask, factor, self.shares), None
 
         starts = jnp.arange(0, num_rows, size)
         return jax.lax.scan(add, jnp.zeros_like(params), starts)[0]
@@ -194,7 +202,7 @@ class CustomLoss(Model):
         leaves, gradient = self.parameters.trained.tree_of(params), self._row_gradient(exact=True)
         read = rows.values().astype(jnp.float32)
         parts_of = functools.partial(gradient.parts, leaves)
-        return exact_sum(gradient.forms, parts_of, read, rows.block.counted, factor, bound)
+        return exact_sum(gradient.forms, parts_of, read, rows.block.counted, factor, bound, self.shares)
 
     def exact_losses(self, candidates: jax.Array, rows: QuantizedRows) -> jax.Array:
         values = rows.values().astype(jnp.float32), rows.block.y

@@ -22,6 +22,10 @@ from l2p.task.exact_sums import COEFFICIENT_BITS, DIRECTION_BITS, Quantized, joi
 MIN_NORM = 1e-12
 #: From the L2 norms of gradients to what each is multiplied by.
 Factor = Callable[[Float[Array, " rows"]], Float[Array, " rows"]]
+#: By array, the share of a clipping norm that its gradient may have where each is limited by itself; None limits all of
+#: them as one vector. Their squares sum to 1, so that a row adds no more in either way: a `Factor` that keeps
+#: length * factor(length) within a bound keeps length * factor(length / share) within that share of it.
+Shares = Sequence[float] | None
 #: Floats of per-row gradients held at a time: 16 MiB.
 GRADIENT_FLOATS = 2**22
 #: Rows of which a release holds gradients at a time: at least two, for what that is see `exact_sum`.
@@ -121,8 +125,10 @@ class Product(Form):
 
     def moved_sum(self, parts: Part, weights: jax.Array) -> jax.Array:
         (inputs, outputs), (shape, order) = self.sizes, self.axes
-        vectors = weights[:, None, None] * parts.vectors
-        total = _matmul(parts.fixed.reshape(-1, inputs).T, vectors.reshape(-1, outputs))
+        vectors, activations = weights[:, None, None] * parts.vectors, parts.fixed.reshape(-1, inputs).T
+        if activations.dtype == jnp.float64:  # whose product XLA takes twice as long for where they lie the other way
+            activations = jax.lax.optimization_barrier(activations)
+        total = _matmul(activations, vectors.reshape(-1, outputs))
         return total.reshape(shape).transpose(order)
 
     def rounded(self, part: Part) -> Part:
@@ -152,19 +158,26 @@ class Lookup(Form):
         return jnp.zeros(table.shape, table.dtype).at[parts.fixed].add(in_lines, mode="drop")
 
 
-def scaled_sum(forms: Sequence[Form], parts: Sequence[Part], mask: jax.Array, factor: Factor) -> jax.Array:
+def scaled_sum(
+    forms: Sequence[Form], parts: Sequence[Part], mask: jax.Array, factor: Factor, shares: Shares = None
+) -> jax.Array:
     """The sum f32[p] of the gradients of stacked rows by a mask f32[n], each times `factor` of its length, array after
-    array; one whose length is not finite counts as zero."""
+    array; one whose length is not finite counts as zero. With shares, each array's is limited by itself."""
     squares = [jax.vmap(form.square)(part) for form, part in zip(forms, parts, strict=True)]
     square = jnp.stack(squares).sum(0)
     finite = jnp.isfinite(square)
-    weights = jnp.where(finite, mask * factor(safe_sqrt(jnp.where(finite, square, 0.0))), 0.0)
+
+    def weight(square: jax.Array, share: float) -> jax.Array:
+        norm = safe_sqrt(jnp.where(finite, square, 0.0))
+        return jnp.where(finite, mask * factor(norm if share == 1.0 else norm / share), 0.0)
+
+    weights = [weight(square, 1.0)] * len(forms) if shares is None else list(map(weight, squares, shares))
 
     def counted(leaf: jax.Array) -> jax.Array:
         return jnp.where(finite.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.zeros((), leaf.dtype))
 
     parts = jax.tree.map(counted, list(parts))
-    sums = [form.weighted_sum(part, weights) for form, part in zip(forms, parts, strict=True)]
+    sums = [form.weighted_sum(part, weight) for form, part, weight in zip(forms, parts, weights, strict=True)]
     return jnp.concatenate([total.ravel() for total in sums])
 
 
@@ -175,9 +188,10 @@ def exact_sum(
     counted: jax.Array,
     factor: Factor,
     bound: jax.Array,
+    shares: Shares = None,
 ) -> Quantized:
     """The sum [p] over rows of gradients times `factor` of their lengths, each clipped to length `bound`, in whole
-    numbers, array after array; with float64 enabled.
+    numbers, array after array; with float64 enabled. With shares, each array's is clipped by itself.
 
     One row after the other: what it adds depends on that row alone. `parts_of` is computed for several rows before any
     of them is rounded, because a compiler that fuses the two computes a row's numbers twice, for its length and for
@@ -193,7 +207,9 @@ def exact_sum(
       bound: f[], public.
     """
     bound = bound.astype(jnp.float64)
-    unit = bound * 2.0**-COEFFICIENT_BITS
+    places = range(len(forms))
+    limited = [(1.0, list(places))] if shares is None else [(shares[place], [place]) for place in places]
+    units = [bound * (share * 2.0**-COEFFICIENT_BITS) for share, group in limited for _ in group]
     sums = [jnp.zeros(form.shape, jnp.float64) for form in forms]
     is_whole = [isinstance(form, Whole) for form in forms]
 
@@ -201,28 +217,45 @@ def exact_sum(
         parts = [form.rounded(part) for form, part in zip(forms, parts, strict=True)]
         reaches = [form.reach**2 for form in forms]
         squares = [reach * jnp.square(part.vectors).sum() for reach, part in zip(reaches, parts, strict=True)]
-        halves = sum(reach * part.vectors.size for reach, part in zip(reaches, parts, strict=True))
-        norm = jnp.sqrt(jnp.stack(squares).sum(keepdims=True))
-        longest = room(bound, 0.5 * halves**0.5 * unit)
-        (scale,) = jnp.minimum(factor(norm), longest / jnp.maximum(norm, _TINY))
-        return [part._replace(vectors=weighed(numbers(part.vectors * scale, unit).steps, counted)) for part in parts]
+        finite = jnp.isfinite(jnp.stack(squares).sum())
+        for share, group in limited:
+            unit, halves = units[group[0]], sum(reaches[place] * parts[place].vectors.size for place in group)
+            norm = jnp.sqrt(jnp.stack([squares[place] for place in group]).sum(keepdims=True))
+            longest = room(bound * share, 0.5 * halves**0.5 * unit)
+            (scale,) = jnp.minimum(factor(norm / share), longest / jnp.maximum(norm, _TINY))
+            scale = jnp.where(finite, scale, 0.0)
+            for place in group:
+                steps = numbers(parts[place].vectors * scale, unit).steps
+                parts[place] = parts[place]._replace(vectors=weighed(steps, counted))
+        return parts
 
     def add_row(sums: list[jax.Array], row: tuple[list[Part], jax.Array]) -> tuple[list[jax.Array], list[Part | None]]:
         parts = round_row(*row)  # what is whole is added at once, and no row's is kept
         sums = [total + part.vectors if at else total for total, part, at in zip(sums, parts, is_whole, strict=True)]
         return sums, [None if at else part for part, at in zip(parts, is_whole, strict=True)]
 
-    def add_group(sums: list[jax.Array], group: tuple[Any, jax.Array]) -> tuple[list[jax.Array], None]:
-        sums, parts = jax.lax.scan(add_row, sums, (jax.lax.map(parts_of, group[0]), group[1]))
-        ones = jnp.ones(size, jnp.float64)
+    def add_group(sums: list[jax.Array], group: tuple[Any, jax.Array]) -> tuple[list[jax.Array], list[Part | None]]:
+        return jax.lax.scan(add_row, sums, (jax.lax.map(parts_of, group[0]), group[1]))
+
+    def add_chunk(sums: list[jax.Array], chunk: tuple[Any, jax.Array]) -> tuple[list[jax.Array], None]:
+        sums, parts = jax.lax.scan(add_group, sums, chunk)
+        parts = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)
         rest = zip(forms, sums, parts, strict=True)
         return [total if part is None else total + form.weighted_sum(part, ones) for form, total, part in rest], None
 
-    most = rows_at_a_time(parts_of, jax.tree.map(lambda leaf: leaf[0], rows), MOST_ROWS)
-    size = math.gcd(max(FEWEST_ROWS, 1 << most.bit_length() - 1), len(counted))
-    groups = jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (rows, counted.astype(jnp.float64)))
-    sums, _ = jax.lax.scan(add_group, sums, groups)
-    return joined(*(Quantized(total, unit * 2.0**-form.bits) for form, total in zip(forms, sums, strict=True)))
+    most = rows_at_a_time(parts_of, jax.tree.map(lambda leaf: leaf[0], rows), len(counted))
+    size = math.gcd(max(FEWEST_ROWS, 1 << min(most, MOST_ROWS).bit_length() - 1), len(counted))
+    # Products of whole numbers are the same in any order: they are taken over as many rows as there is room for.
+    num_groups = len(counted) // size
+    together = max(
+        count for count in range(1, num_groups + 1) if num_groups % count == 0 and count * size <= max(most, size)
+    )
+    ones = jnp.ones(together * size, jnp.float64)
+    shape = num_groups // together, together, size
+    chunks = jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), (rows, counted.astype(jnp.float64)))
+    sums, _ = jax.lax.scan(add_chunk, sums, chunks)
+    quantized = zip(forms, sums, units, strict=True)
+    return joined(*(Quantized(total, unit * 2.0**-form.bits) for form, total, unit in quantized))
 
 
 def rows_at_a_time(parts_of: Callable[..., Sequence[Part]], row: Any, most: int) -> int:

@@ -15,7 +15,7 @@ from l2p.privacy.cap.spending import Spending
 from l2p.privacy.cost.sampling import FullBatch, PermutationEpochs
 from l2p.privacy.events import Answered
 from l2p.queries.base import Query
-from l2p.task.exact_sums import ExactSum
+from l2p.task.exact_sums import MARGIN, ExactSum
 from l2p.task.noise import GRID_STEPS, Batch, Noise
 
 
@@ -25,7 +25,7 @@ class Oracle:
     In `init` a query reads every row. In a step each query reads a batch of its own, drawn by the accountant's sampler,
     because amplification is proved per query; the queries of a permutation epoch's step share their batch.
 
-    In a release sums are exact (`l2p.task.exact_sums`).
+    In a release sums are exact (`l2p.task.exact_sums`), unless its user chose float32 (`Setup.in_float32`).
 
     Attributes:
       setup: the public facts.
@@ -140,14 +140,17 @@ class Oracle:
             return query.release(self._aggregate(query, granted), noise, adjacency)
         with jax.enable_x64(True):
             aggregate, noise.grid = self._aggregate(query, granted), grid_of(query)
+            if not isinstance(aggregate, ExactSum):  # float32 rounds lengths, too, by less than the margin
+                wider = jnp.asarray(query.noise_multiplier, jnp.float64) * (1.0 + MARGIN)
+                aggregate, query = aggregate.astype(jnp.float64), query.replace(noise_multiplier=wider)
             answer = query.release(aggregate, noise, adjacency)
             return answer.astype(jnp.int32 if jnp.issubdtype(answer.dtype, jnp.integer) else jnp.float32)
 
     def _aggregate(self, query: Query, granted: jax.Array) -> jax.Array | ExactSum:
-        """The sum over the rows that the query reads, exact in a release."""
-        reader, exact = self._reader, self._noise.exact
+        """The sum over the rows that the query reads, exact in a release but for one in float32."""
+        reader, exact = self._reader, self._noise.exact and not self.setup.in_float32
         weights = self.setup.class_weights if query.weighed else None
-        with jax.enable_x64(True) if reader.always_exact else contextlib.nullcontext():
+        with jax.enable_x64(exact or reader.always_exact):
             # The batch is drawn for a refused query too: draws are planned query by query.
             batch = self._draw() if self.sampled else None
             if reader.skips_refused and not granted:

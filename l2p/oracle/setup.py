@@ -28,6 +28,8 @@ class Setup(struct.Struct):
       rows_per_unit: the most rows of one unit that count, where units are protected; None for rows (static).
       class_weights: f32[K], what a row of each class counts, at most 1 (`l2p.privacy.class_weights`); None for all in
         full.
+      in_float32: whether a release adds up float32 numbers in place of whole ones, as the user of a loss asked for;
+        its noise is float64 all the same (static).
     """
 
     model: Model = struct.field(pytree_node=False)
@@ -38,6 +40,7 @@ class Setup(struct.Struct):
     cap: jax.Array
     rows_per_unit: int | None = struct.field(pytree_node=False, default=None)
     class_weights: jax.Array | None = None
+    in_float32: bool = struct.field(pytree_node=False, default=False)
 
     @classmethod
     def create(

@@ -50,6 +50,11 @@ class Terms:
                 "for single rows; choose a method that asks for sums alone (noisygd, auto_clip or control), or leave "
                 "the unit out to have rows protected."
             )
+        if setup.in_float32 and not query.is_plain_sum:
+            raise InputError(
+                f"{query.name} is no Gaussian sum, and what float32 does to it is smaller than no noise that is known; "
+                'choose a method that asks for gradients alone, such as dp_adam or noisygd, or exactness="exact".'
+            )
         if setup.class_weights is not None:
             class_weights.check_weighed(query.name, query.additive)
         if samples and not query.additive:

@@ -31,6 +31,7 @@ from l2p.protectors.by_hand.planned_bolt_on import PlannedBoltOn, bolt_on
 from l2p.protectors.by_hand.pnsgd import PNSGD, pnsgd
 from l2p.protectors.by_hand.private_meta import PrivateMeta, private_meta
 from l2p.protectors.by_hand.pulled import TowardsStart, noisygd_pulled
+from l2p.protectors.by_hand.scaled_adam import ScaledAdam, ScaleThenPrivatize, dp_adam_scaled
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.learned.curve_scheduler import CurveScheduler
 from l2p.protectors.learned.kalman import KalmanProjector

@@ -16,6 +16,7 @@ from l2p.queries.normalized import NormalizedGradient
 from l2p.queries.one_pass import OnePass
 from l2p.queries.pass_descent import EngineResult, PassDescent
 from l2p.queries.perturbed import ApproximateMinimum, PerturbedMinimum
+from l2p.queries.scaled import ScaledGradient
 from l2p.queries.selection import NoisyLineSearch, NoisyMinimum
 from l2p.queries.solve import Minimizer
 from l2p.queries.targets import TargetSum
@@ -47,6 +48,7 @@ __all__ = [
     "PerturbedMinimum",
     "Query",
     "SampledPasses",
+    "ScaledGradient",
     "SecondMoment",
     "TargetSum",
 ]

@@ -10,7 +10,7 @@ from l2p.base import struct
 from l2p.base.compiled import as_one
 from l2p.models import MIN_NORM, Model
 from l2p.privacy.events import Adjacency
-from l2p.queries.base import Query, positive, within
+from l2p.queries.base import Query, limit_norm, positive, within
 from l2p.task.exact_sums import MARGIN, ExactSum, Quantized, QuantizedRows, value_of
 from l2p.task.feature_map import FeatureMap
 from l2p.task.noise import Noise
@@ -47,6 +47,11 @@ class ClippedGradient(Query):
 
     def contributions(self, rows: Rows) -> jax.Array:
         return self.model.gradients(self.params, self.features.apply(rows.x), rows.y)
+
+    def limit(self, contributions: jax.Array) -> jax.Array:
+        finite = jnp.isfinite(jnp.square(contributions).sum(-1, keepdims=True))
+        parts = self.model.limited_apart(jnp.where(finite, contributions, 0.0))
+        return jnp.concatenate([limit_norm(part, share * self.bound) for part, share in parts], -1)
 
     def empty(self) -> jax.Array:
         return jnp.zeros_like(self.params)

@@ -57,9 +57,10 @@ class NormalizedGradient(Query):
     def limit(self, contributions: jax.Array) -> jax.Array:
         """Each line of f[b, p] normalised; one that is not finite, or overflows when squared, becomes zero."""
         squares = jnp.square(contributions).sum(-1, keepdims=True)
-        finite = jnp.isfinite(squares)
-        norms = jnp.sqrt(jnp.where(finite, jnp.maximum(squares, MIN_NORM**2), 1.0))
-        return jnp.where(finite, contributions, 0.0) * jnp.where(finite, self._factor(norms), 0.0)
+        parts = self.model.limited_apart(jnp.where(jnp.isfinite(squares), contributions, 0.0))
+        norms = [(jnp.sqrt(jnp.square(part).sum(-1, keepdims=True)), share) for part, share in parts]
+        factors = [self._factor(norm / share) for norm, share in norms]
+        return jnp.concatenate([part * factor for (part, _), factor in zip(parts, factors, strict=True)], -1)
 
     def empty(self) -> jax.Array:
         return jnp.zeros_like(self.params)

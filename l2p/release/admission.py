@@ -1,5 +1,6 @@
 """Finds the protector of a run and refuses whatever can be refused before a row is read: once, at every door."""
 
+from numbers import Integral
 from pathlib import Path
 
 from l2p.base.arithmetic import check_arithmetic
@@ -10,6 +11,7 @@ from l2p.checkpoints.set_up import check_shared
 from l2p.models import Model
 from l2p.privacy.budget import Budget
 from l2p.privacy.class_weights import check_weighed
+from l2p.privacy.cost.sampling import Sampler
 from l2p.privacy.units import check_unit
 from l2p.run.protector import Protector
 from l2p.tables.schema import Schema
@@ -46,6 +48,7 @@ def admit(
         named = protector.counted_by(accountant, model)
     else:
         named = describe(protector, type(protector).__name__, model, accountant)
+    _check_batches(named)
     named.filter(budget)
     if schema is not None and schema.private_bounds:
         check_shared(named)
@@ -67,3 +70,21 @@ def admit(
             "needs none, such as universal or noisygd."
         )
     return named
+
+
+def _check_batches(named: NamedProtector) -> None:
+    """Refuse batches that nothing here has a price for, as those of other libraries, and a run without any."""
+    sampler = named.protector.sampler
+    if not isinstance(sampler, Sampler):
+        raise InputError(
+            f"the batches of protector {named.name!r} are drawn by {type(sampler).__name__}, for which no accountant "
+            "here has a price: cyclic and balls-in-bins ones go with noise that is correlated over steps (BandMF), "
+            "which l2p does not add; choose FullBatch, Poisson, PermutationEpochs or, under replace_one, FixedSize "
+            "(l2p.privacy.cost.sampling)."
+        )
+    num_steps = named.protector.num_steps
+    if not (isinstance(num_steps, Integral) and num_steps > 0):
+        raise InputError(
+            f"protector {named.name!r} has {num_steps!r} steps, but noise is planned for a whole number of them; give "
+            "it at least one."
+        )

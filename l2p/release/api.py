@@ -23,6 +23,7 @@ from l2p.protectors import HAND_DESIGNED
 from l2p.queries.bins import SCALE
 from l2p.release.admission import admit
 from l2p.release.losses.custom import custom
+from l2p.release.losses.exactness import EXACT, in_float32
 from l2p.release.planned_run import PlannedRun, checked_public, plan_run
 from l2p.release.private_bounds import SHARE, Purchase, check_share
 from l2p.release.private_run import execute
@@ -67,6 +68,8 @@ def private_train(
     params: Any = None,
     trainable: Callable[[str], bool] | None = None,
     predict: Callable[[Any, Any], Any] | None = None,
+    per_tensor: Callable[[str], float] | None = None,
+    exactness: str = EXACT,
     num_rows: int | None = None,
     ledger: Ledger | str | Path | None = None,
     kind: str | None = None,
@@ -105,6 +108,12 @@ def private_train(
       trainable: of a loss of your own: true for the paths of parameters that are trained, such as "layers/0/kernel";
         default all arrays.
       predict: of a loss of your own: (params, row) -> a prediction, for `Result.predict`.
+      per_tensor: of a loss of your own: for the path of a trained array its weight, such as `lambda path: 1.0`. Each
+        array's gradient is then clipped by itself, to the method's clipping norm times its weight over the root of the
+        sum of all weights' squares, so that a row adds no more than before; default one norm for all of them together.
+      exactness: of a loss of your own: "exact" adds up whole numbers, so that no row changes what another adds;
+        "float32" adds up gradients as the device rounds them, in less time, with the same float64 noise. What that
+        rests on is not proved, as the card says.
       ledger: the ledger of this data set (`l2p ledger create`) or its file. The most that this run may spend is
         reserved there before it reads a row, and settled when it ends.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
@@ -151,11 +160,14 @@ def private_train(
     ledger = None if ledger is None else open_ledger(ledger, releases=key is None)
     of_table = {"schema": schema, "bounds": bounds, "kind": kind, "classes": classes, "target_bounds": target_bounds}
     of_table |= {"class_weights": class_weights, "public": public, "format": format, "bounds_share": bounds_share}
+    float32 = in_float32(exactness, callable(model))
     if callable(model):
         _refuse_for_loss(**of_table, on_invalid=None if on_invalid == "refuse" else on_invalid)
-        data, model, params = custom(data, model, params, trainable, predict)
-    elif trainable is not None or predict is not None:
-        raise InputError("trainable and predict are about a loss of your own; pass it as model=, or leave them out.")
+        data, model, params = custom(data, model, params, trainable, predict, per_tensor)
+    elif not (trainable is predict is per_tensor is None):
+        raise InputError(
+            "trainable, predict and per_tensor are about a loss of your own; pass it as model=, or leave them out."
+        )
     if public is not None:
         refuse_same(data, public)
     if schema is None and isinstance(data, RowSource):
@@ -185,6 +197,7 @@ def private_train(
         kind=kind,
         schema=schema,
         share=share,
+        in_float32=float32,
     )
     purchase = None if table is None else Purchase.plan(table, share, planned, key)
 

@@ -21,7 +21,7 @@ import numpy as np
 from l2p.oracle.setup import Setup
 from l2p.privacy.card.learned import NO_STEP, NOISE, NOTHING, SIGNAL, UNMOVED, UNTOLD
 from l2p.privacy.events import Answered
-from l2p.queries import ClippedGradient, NormalizedGradient
+from l2p.queries import ClippedGradient, NormalizedGradient, ScaledGradient
 
 #: How many standard deviations of noise W must exceed. It is looked at after 2, 3, 5, 9, ... answers, at most 32 times,
 #: and noise alone is above at one of them with a chance of at most 32 * 2.3e-4.
@@ -30,7 +30,7 @@ NOISES = 3.5
 #: long and lie on one line, else more rarely.
 CHANCES = 2.0
 #: Queries whose answers are compared.
-GRADIENTS = (ClippedGradient.name, NormalizedGradient.name)
+GRADIENTS = (ClippedGradient.name, NormalizedGradient.name, ScaledGradient.name)
 
 
 class Answer(NamedTuple):

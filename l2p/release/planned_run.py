@@ -57,11 +57,12 @@ def plan_run(
     kind: str | None = None,
     schema: Schema | None = None,
     share: float = 0.0,
+    in_float32: bool = False,
 ) -> PlannedRun:
     """The run of a protector that was admitted with these facts; `InputError` if one does not fit the rows.
 
     Where the `schema` protects a unit, only its first rows may be other than null (`read_rows(unit=)`). A `share` of
-    the budget is left to what is bought before the run.
+    the budget is left to what is bought before the run. `in_float32` is as in `Setup`.
     """
     unit, weights = (None, None) if schema is None else (schema.unit, schema.target.weights)
     task = data if isinstance(data, Task) else Task(private=data)
@@ -96,6 +97,7 @@ def plan_run(
     )
     if weights is not None:
         setup = dataclasses.replace(setup, class_weights=class_weights.shares(weights))
+    setup = dataclasses.replace(setup, in_float32=in_float32)
     filter.sampler.check_adjacency(budget.adjacency, num_lines)  # the card states N, and prices depend on it
     noise = noise_for(named.protector, params, num_lines, (num_rows, num_features), setup, task.public, key)
     # Last: it reads them.

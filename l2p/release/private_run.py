@@ -83,6 +83,7 @@ def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Seq
             "range": named.range,
         },
         composition=composition,
+        in_float32=setup.in_float32,
         learned=learned,
         warnings=[*warnings, *unsettled],
     )

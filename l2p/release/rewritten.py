@@ -10,7 +10,7 @@ from l2p.checkpoints.set_up import Kind
 from l2p.privacy.accountants import find
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.card.card import Card
-from l2p.privacy.card.custom import FLOAT32
+from l2p.privacy.card.custom import FLOAT32, FLOAT32_SUMS
 from l2p.privacy.card.learned import IDLE, NO_STEP, NOISE, NOTHING, SENTENCES, SIGNAL
 from l2p.privacy.card.of_run import SHARE, card_of_run
 from l2p.privacy.ledger.ledger import AMOUNTS
@@ -71,6 +71,7 @@ def unlike(card: Card, adaptive: bool, warnings: Sequence[str], kinds: Sequence[
         num_features=card.num_features,
         model=card.model,
         in_loop=is_of_loop(card),
+        in_float32=card.float_mode == FLOAT32_SUMS,
         accountant=card.accountant,
         steps=card.steps,
         max_steps=card.max_steps,

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.base.compiled import as_one
-from l2p.models import Model
 from l2p.oracle import Oracle, Reader, Terms, reader_of
 from l2p.oracle.setup import Setup
 from l2p.oracle.trace import Records
@@ -117,7 +116,7 @@ def start(
     spending = Spending(jnp.zeros((), jnp.float32), jnp.asarray(setup.cap, jnp.float32))
     step = jnp.zeros((), jnp.int32)
     rows = null_invalid(rows) if isinstance(rows, Rows) else rows
-    quantized = quantized_rows_of(rows, noise, setup.model)
+    quantized = quantized_rows_of(rows, noise, setup)
     terms = Terms(public, False, protector.mechanisms, protector.additive)
     oracle = Oracle(reader_of(rows, quantized=quantized), setup, spending, noise.init_noise(), step, terms)
     params, state = protector.init(params, oracle)
@@ -148,7 +147,7 @@ def advance(
         raise ValueError("observe reads a run from outside its guarantee, so it is for simulations only.")
     rows = null_invalid(rows)
     view = protector.view(run.state)
-    quantized = quantized_rows_of(rows, noise, setup.model, view)
+    quantized = quantized_rows_of(rows, noise, setup, view)
     remaining_map = None
     if view is not None:
         if protector.reads_remaining_map and isinstance(noise, Simulation) and view.is_invertible:
@@ -184,13 +183,13 @@ def _is_condensed(primitive: Any, *inputs: Any, **settings: Any) -> bool:
 
 
 def quantized_rows_of(
-    rows: Rows | RowSource, noise: Simulation | Release, model: Model, view: FeatureMap | None = None
+    rows: Rows | RowSource, noise: Simulation | Release, setup: Setup, view: FeatureMap | None = None
 ) -> exact_sums.QuantizedRows | None:
-    """The rows in memory as a release sums them, read through a view; None for a simulation or a stream."""
-    if isinstance(noise, Simulation) or not isinstance(rows, Rows):
+    """The rows in memory as a release sums them, read through a view; None for sums in float32 and a stream."""
+    if isinstance(noise, Simulation) or setup.in_float32 or not isinstance(rows, Rows):
         return None
     with jax.enable_x64(True):
-        stacked = exact_sums.quantize if model.reads_features else exact_sums.as_they_are
+        stacked = exact_sums.quantize if setup.model.reads_features else exact_sums.as_they_are
         quantized = stacked(rows.x, rows.y, rows.mask)
         return quantized if view is None else exact_sums.mapped(quantized, view)
 

@@ -28,8 +28,9 @@ from l2p.task.feature_map import FeatureMap
 
 #: QuantizedRows of a block: a public constant, so that the same compiled code processes a row in every table.
 BLOCK = 2048
-#: The same where rows are computed one at a time, so that a small batch is not filled up with as many null rows.
-SMALL_BLOCK = 64
+#: The same where rows are computed one at a time, in groups of so many, and a block has at most so many groups: a small
+#: batch is not filled up with as many null rows, and a large one takes few sums of blocks.
+GROUP, MOST_GROUPS = 64, 8
 #: Bits of a coefficient, and of a number that a query sums directly.
 COEFFICIENT_BITS = 20
 #: Bits of a number in a vector of length 1 that coefficients are multiplied with.
@@ -237,10 +238,20 @@ def as_they_are(x: jax.Array, y: jax.Array, mask: jax.Array) -> QuantizedRows:
     """Rows as `quantize` takes them, of any numbers, which are neither clipped nor rounded: for models that compute on
     one row at a time, and round what comes out. Products of whole rows would not be exact here."""
     valid = jnp.isfinite(x).all(-1) & jnp.isfinite(y) & (mask > 0)
-    block = _stacked(jnp.where(valid[:, None], x, 0.0), jnp.where(valid, y, 0.0), valid, SMALL_BLOCK)
+    block = _stacked(jnp.where(valid[:, None], x, 0.0), jnp.where(valid, y, 0.0), valid, _in_groups(len(y)))
     with jax.enable_x64(True):
         zero = jnp.zeros((), jnp.float64)
         return QuantizedRows(block, jnp.zeros(x.shape[1], jnp.float64), jnp.ones((), jnp.float64), zero)
+
+
+def _in_groups(num_rows: int) -> int:
+    """Rows of a block of whole groups: the fewest blocks, with as few null rows as they can have.
+
+    >>> [(rows, _in_groups(rows)) for rows in (0, 64, 65, 512, 513)]
+    [(0, 64), (64, 64), (65, 128), (512, 512), (513, 320)]
+    """
+    groups = max(1, -(-num_rows // GROUP))
+    return GROUP * -(-groups // -(-groups // MOST_GROUPS))
 
 
 def _stacked(steps: jax.Array, y: jax.Array, valid: jax.Array, size: int) -> Block:
@@ -257,7 +268,7 @@ def _stacked(steps: jax.Array, y: jax.Array, valid: jax.Array, size: int) -> Blo
 
 def picked(rows: QuantizedRows, indices: jax.Array, mask: jax.Array) -> QuantizedRows:
     """The rows of these indices i32[m] in stacked blocks of their own; null rows where mask f32[m] is 0."""
-    size = rows.block.y.shape[1]
+    size = BLOCK if rows.block.y.shape[1] == BLOCK else _in_groups(len(indices))
     short = -len(indices) % size
     indices, mask = jnp.pad(indices, (0, short)), jnp.pad(mask, (0, short))
     blocks = len(indices) // size

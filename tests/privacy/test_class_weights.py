@@ -25,6 +25,7 @@ from l2p.queries import (
     NoisyMinimum,
     NormalizedGradient,
     Query,
+    ScaledGradient,
     SecondMoment,
     TargetSum,
 )
@@ -81,6 +82,7 @@ WEIGHED = {
     "mlp": gradient(MLP),
     "one by one": OneByOne(MODEL, f32(PARAMS), IDENTITY, CLIP, NOISE),
     "normalized": NormalizedGradient(MODEL, f32(PARAMS), IDENTITY, CLIP, f32(0.0), NOISE),
+    "scaled": ScaledGradient(MODEL, f32(PARAMS), IDENTITY, CLIP, NOISE, f32([2.0, 1.0, 0.5, 1.0])),
     "targets": TargetSum(1, NOISE),
     "classes": TargetSum(2, NOISE),
     "loss": ClippedLoss(MODEL, f32([PARAMS, -PARAMS]), CLIP, NOISE),

@@ -39,6 +39,7 @@ from l2p.queries import (
     NoisyMinimum,
     NormalizedGradient,
     Query,
+    ScaledGradient,
     SecondMoment,
     TargetSum,
 )
@@ -73,6 +74,7 @@ GRADIENT = ClippedGradient(MODEL, f32(PARAMS), IDENTITY, CLIP, NOISE)
 SUMS = [
     GRADIENT,
     NormalizedGradient(MODEL, f32(PARAMS), IDENTITY, CLIP, f32(0.0), NOISE),
+    ScaledGradient(MODEL, f32(PARAMS), IDENTITY, CLIP, NOISE, f32([2.0, 1.0, 0.5, 1.0])),
     FeatureSum(D, CLIP, NOISE),
     CorrectCount(MODEL, f32(PARAMS), NOISE),
     ClippedLoss(MODEL, f32([PARAMS, -PARAMS]), CLIP, NOISE),
@@ -275,7 +277,8 @@ def test_planning_sees_the_noise_of_units():
 # --------------------------------------------------------------------------------------------------------- refusals
 #: Methods that ask for Gaussian sums of all rows alone, under an accountant that adds them up.
 TAKES_UNITS = {"adadp", "auto_clip", "dp_fc", "dp_ls", "dp_newton", "hyfree", "linear_scaling", "noisygd"}
-TAKES_UNITS |= {"noisygd_mean", "pass_glm", "dp_adam", "dp_adamw", "dp_adambc", "disk", "noisygd_pulled"}
+TAKES_UNITS |= {"noisygd_mean", "pass_glm", "dp_adam", "dp_adamw", "dp_adambc", "dp_adam_scaled", "disk"}
+TAKES_UNITS |= {"noisygd_pulled"}
 #: Likewise; all but the last learn from public rows, which are nobody's units.
 TAKES_UNITS |= {
     "adamix",

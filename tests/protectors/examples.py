@@ -208,6 +208,7 @@ PPSGD = FineTuned(Stepwise(GROWING, Ridge(sgd(1.0), **logs(weight=0.01))), **log
 GRADIENT, MEAN, CHOICE = "clipped_gradient", "feature_mean", "noisy_line_search"
 COVARIANCE, TARGETS = "covariance", "target_sum"
 NORMALIZED, LOSS, NORM_OF = "normalized_gradient", "clipped_loss", "gradient_norm"
+SCALED = "scaled_gradient"
 
 
 def gentle(name):

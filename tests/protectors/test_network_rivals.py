@@ -7,7 +7,7 @@ import pytest
 from l2p.models import Logistic
 from l2p.oracle.setup import Setup
 from l2p.privacy import Adjacency, Budget, Filter
-from l2p.protectors import HAND_DESIGNED, AdamBC, DiSK, Optax, TowardsStart
+from l2p.protectors import HAND_DESIGNED, AdamBC, DiSK, Optax, ScaledAdam, TowardsStart
 from l2p.protectors.hand_designed import log_constant, logit_constant
 from l2p.protectors.stepwise.schedulers import Observation
 
@@ -59,6 +59,29 @@ def test_dp_adambc_takes_the_noises_variance_from_second_moments(std):
     np.testing.assert_allclose(trajectory(adam(0.5), std)[0], path, rtol=1e-3, atol=1e-4)
 
 
+def test_dp_adam_scaled_is_algorithm_8_of_its_paper():
+    """On gradients that were clipped and noised after they were scaled (Ganesh et al. 2025)."""
+    std, projector = 0.05, ScaledAdam(log_constant(0.1), logit_constant(0.9), logit_constant(0.99), log_constant(1.0))
+    params, mean, square, path = np.zeros(D + 1), 0.0, np.zeros(D + 1), []
+    ours, state, taken, before = jnp.zeros(D + 1), projector.init(jnp.zeros(D + 1), SETUP), [], 1.0
+    for step in range(STEPS):
+        moment = square / max(1 - 0.99**step, 1e-6) + before**2
+        scale = np.sqrt(moment.mean() / moment)
+        noised = (scale * gradient(params) + std * NOISE[step]) / scale
+        mean, square = 0.9 * mean + 0.1 * noised, 0.99 * square + 0.01 * noised**2
+        params = params - 0.1 * mean / (1 - 0.9 ** (step + 1)) / (np.sqrt(square / (1 - 0.99 ** (step + 1))) + 1e-8)
+        path.append(params)
+        given = projector.scale(state, jnp.float32(before), SETUP)
+        np.testing.assert_allclose(given, scale, rtol=1e-3)
+        answer = jnp.asarray(np.asarray(given) * gradient(np.asarray(ours, float)) + std * NOISE[step], jnp.float32)
+        observation = Observation(answer, jnp.float32(std), jnp.linalg.norm(answer), scale=given)
+        update, state = projector(state, observation, ours, jnp.float32(step / STEPS), SETUP)
+        ours, before = ours + update, std
+        taken.append(np.asarray(ours))
+    np.testing.assert_allclose(taken, path, rtol=1e-3, atol=1e-4)
+    assert np.ptp(scale) > 0.3
+
+
 def test_disk_filters_what_the_paper_filters_and_ends_with_the_iterate():
     """The paper's two gradients, of which one has no weight at this gamma."""
     kappa = 0.7
@@ -81,7 +104,7 @@ def test_a_pull_ends_where_a_ridge_around_the_start_does():
     np.testing.assert_allclose(end, expected, atol=0.03 * np.linalg.norm(expected))
 
 
-@pytest.mark.parametrize("name", ["dp_adam", "dp_adamw", "dp_adambc", "disk", "noisygd_pulled"])
+@pytest.mark.parametrize("name", ["dp_adam", "dp_adamw", "dp_adambc", "dp_adam_scaled", "disk", "noisygd_pulled"])
 def test_they_train_models_of_users_own(name):
     assert HAND_DESIGNED[name](BUDGET).any_model
 

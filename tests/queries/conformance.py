@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from l2p.base.layout import Layout
 from l2p.models import INTERCEPT_COLUMN, HuberSVM, Logistic
 from l2p.oracle.sums import exact_sum
 from l2p.privacy import Adjacency, Budget
@@ -31,10 +32,12 @@ from l2p.queries import (
     NoisyMinimum,
     NormalizedGradient,
     Query,
+    ScaledGradient,
     SecondMoment,
     TargetSum,
 )
 from l2p.queries.selection import Selection
+from l2p.release.losses.custom import custom_model
 from l2p.run.run import null_invalid
 from l2p.task.feature_map import Basis, FeatureMap
 from l2p.task.noise import Noise
@@ -120,13 +123,45 @@ COUNT = Raises((-1, 0, 2.5))
 WIDTH = Raises((-1, 0, 1, D + 1, 2.5))
 
 
+def by_tensor(params, row):
+    """The loss of one row, whose target is whether its first feature is large, with weights and a bias apart."""
+    margin = row @ params["w"] + INTERCEPT_COLUMN * params["b"][0]
+    return jax.nn.softplus(margin) - (row[0] > 0.5) * margin
+
+
+def naive_by_tensor(query, x, y):
+    """Arrays in the order of their names: the bias first. By 3 and 4, they have .6 and .8 of the norm."""
+    bias, *weights = np.asarray(query.params, float)
+    gradient = special.expit(x @ weights + INTERCEPT_COLUMN * bias) - (x[0] > 0.5)
+    clip_norm = float(query.clip_norm)
+    return np.append(clipped([gradient * INTERCEPT_COLUMN], 0.6 * clip_norm), clipped(gradient * x, 0.8 * clip_norm))
+
+
+TENSORS, _ = custom_model(
+    by_tensor,
+    {"w": np.zeros(D), "b": np.zeros(1)},
+    Layout.of(f32(np.zeros(D))),
+    per_tensor=lambda path: {"b": 3.0, "w": 4.0}[path],
+)
+
+
+#: Coordinates of very different sizes.
+SCALE = np.array([3.0, 0.01, 1.0, 0.5])
+
+
+def naive_scaled(query, x, y):
+    line = np.append(x, INTERCEPT_COLUMN)
+    return clipped((special.expit(line @ PARAMS) - y) * line * SCALE, float(query.clip_norm))
+
+
 class Row(NamedTuple):
     """All that the tests of queries need of one of them.
 
     Attributes:
       query: it, on rows of D features.
       naive: what one row (x f64[D], y) adds, in naive NumPy.
-      ranges: for each field but `noise_multiplier`, values outside the range of its proof, or harmless ones.
+      ranges: for each field but `noise_multiplier`, values outside the range of its proof, or harmless ones; none where
+        those of another query of its class are in `test_ranges.py`.
     """
 
     query: Query
@@ -144,6 +179,22 @@ ROWS = {
         CorrectCount(MODEL, f32(PARAMS), f32(NOISE)),
         lambda query, x, y: np.array([(np.append(x, INTERCEPT_COLUMN) @ PARAMS > 0) == y], float),
         {"params": POINT, "model": Harmless()},
+    ),
+    "gradient, tensor by tensor": Row(
+        ClippedGradient(TENSORS, f32(PARAMS), FeatureMap.identity(D), f32(CLIP), f32(NOISE)),
+        naive_by_tensor,
+        {},
+    ),
+    "scaled gradient": Row(
+        ScaledGradient(MODEL, f32(PARAMS), FeatureMap.identity(D), f32(CLIP), f32(NOISE), f32(SCALE)),
+        naive_scaled,
+        {
+            "clip_norm": POSITIVE,
+            "params": POINT,
+            "features": maps(FeatureMap.identity(D)),
+            "model": Harmless(),
+            "scale": Harmless((*POINT.values, f32(-SCALE), f32(0 * SCALE), f32(1e30 * SCALE))),
+        },
     ),
     "row_length": Row(
         LengthSum(TURNED, f32(0.9), f32(NOISE)),

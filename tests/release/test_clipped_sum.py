@@ -44,6 +44,17 @@ def test_it_is_the_sum_of_gradients_of_bounded_length(clipping, factor):
     assert [leaf.shape for leaf in total.tree] == [(3,), (1,)]
 
 
+def test_each_array_is_clipped_by_itself_to_its_share_of_the_norm():
+    few, clipping = table(20), Clipping(0.3, per_tensor=lambda path: {"0": 3.0, "1": 4.0}[path])
+    total = l2p.clipped_sum(logistic, POINT, few, clipping)
+    apart = [0.0, 0.0]
+    for row in range(20):
+        gradients = jax.grad(logistic)(POINT, jax.tree.map(lambda leaf: leaf[row], few))  # noqa: B023
+        for place, (gradient, norm) in enumerate(zip(gradients, (0.18, 0.24), strict=True)):
+            apart[place] += np.asarray(gradient, np.float64) * clipped(norm)(np.linalg.norm(gradient))
+    chex.assert_trees_all_close(total.tree, tuple(apart), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")  # within jax-privacy
 def test_jax_privacy_gives_the_same_sum_and_adds_noise_to_it():
     jax_privacy = pytest.importorskip("jax_privacy", reason="not installed: pip install 'l2p-jax[bench]'")

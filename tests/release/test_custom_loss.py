@@ -22,7 +22,7 @@ from l2p.privacy.ledger.reservation import limit_of
 from l2p.queries import ClippedGradient
 from l2p.release.losses.custom import custom
 from l2p.release.verification import verify
-from l2p.task.exact_sums import ExactSum, as_they_are
+from l2p.task.exact_sums import MARGIN, ExactSum, as_they_are
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 from tests.release.losses import DATA, NETWORKS, NUM_FEATURES, NUM_ROWS, START, above, cross_entropy, logistic, table
@@ -185,6 +185,30 @@ def test_norms_are_of_float32_where_parameters_are_narrower():
     assert {leaf.dtype.name for leaf in jax.tree.leaves(gradient_sum.model.as_given(gradient_sum.params))} == {
         "bfloat16"
     }
+
+
+def test_arrays_that_are_clipped_apart_add_their_shares_of_the_norm_and_no_more():
+    params, apply = NETWORKS["linen"]()
+    rows, model, start = custom(table(40), cross_entropy(apply), params, per_tensor=lambda path: 1.0 + len(path) % 3)
+    names, norm = model.parameters.names, 0.05
+    lengths = np.array([1.0 + len(name) % 3 for name in names])
+    identity = FeatureMap.identity(model.rows.size)
+    gradient_sum = ClippedGradient(model, start, identity, jnp.float32(norm), jnp.float32(1))
+    assert model.shares == pytest.approx(lengths / np.linalg.norm(lengths))
+    with jax.enable_x64(True):
+        singles = [jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], rows) for row in range(40)]
+        added = np.array(
+            [np.asarray(released_sum(gradient_sum, jax.tree.map(jnp.asarray, one)).value) for one in singles]
+        )
+    assert np.linalg.norm(added, axis=1).max() <= norm * (1 + MARGIN)
+    ends = np.cumsum([np.prod(shape, dtype=int) for shape in model.parameters.trained.shapes])
+    gradients = np.asarray(model.gradients(start, rows.x, rows.y), np.float64)
+    for part, gradient, share in zip(
+        *(np.split(each, ends[:-1], 1) for each in (added, gradients)), model.shares, strict=True
+    ):
+        length = np.linalg.norm(gradient, axis=1, keepdims=True)
+        np.testing.assert_allclose(part, gradient * np.minimum(1, share * norm / length), atol=2e-5 * norm)
+        assert (length > share * norm).any()
 
 
 def test_a_row_that_is_not_finite_counts_for_nothing():

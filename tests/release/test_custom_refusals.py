@@ -1,6 +1,7 @@
 """What a loss of one's own cannot be trained with: a sentence each, nothing spent, no private value read."""
 
 import re
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -57,6 +58,13 @@ def sampled(sampler):
     return l2p.load("dpsgd", BUDGET).replace(sampler=sampler)
 
 
+class CyclicPoissonSampling(NamedTuple):
+    """As jax_privacy has it."""
+
+    sampling_prob: float
+    iterations: int
+
+
 def but(**arrays):
     return {"data": DATA | arrays}
 
@@ -87,6 +95,8 @@ BY_SHAPE = {
     "complex numbers": ({"params": (START[0] + 0j, START[1])}, "'0' is an array of complex64"),
     "no parameters": ({"params": None}, "params hold nothing that is trained"),
     "a list of what is trained": ({"trainable": ["0"]}, "trainable is of type list and cannot be asked"),
+    "a number in place of weights": ({"per_tensor": 1.0}, "per_tensor is of type float and cannot be asked"),
+    "an array that may not move": ({"per_tensor": lambda path: float(path)}, r"gives '0' the weight 0\.0, by which"),
     "parameters without a number": ({"params": (jnp.zeros(0),)}, "params hold nothing that is trained"),
     "two arrays at a path": (
         {"params": {"a/b": START[0], "a": {"b": START[1]}}},
@@ -158,6 +168,19 @@ LATER = {
         {"protector": sampled(FixedSize(500, 900)), "budget": REPLACED},
         "set up for 900 rows, but the table has 300",
     ),
+    "cyclic batches": (
+        {"protector": sampled(CyclicPoissonSampling(0.1, iterations=10))},
+        "drawn by CyclicPoissonSampling, for which no accountant here has a price",
+    ),
+    "batches in words": ({"protector": sampled("cyclic")}, "drawn by str, for which no accountant here has a price"),
+    "batches of one size where a row may be absent": (
+        {"protector": sampled(FixedSize(30, 300))},
+        "fixed-size sampling .* has no price under adjacency zero_out.*choose adjacency replace_one, or Poisson",
+    ),
+    "no step": (
+        {"protector": l2p.load("noisygd", BUDGET).replace(num_steps=0)},
+        "'Stepwise' has 0 steps, but noise is planned for a whole number of them; give it at least one",
+    ),
     "a delta above 1 / N": ({"budget": l2p.Budget(1.0, 0.01)}, "delta"),
     "N unknown": ({"budget": l2p.Budget(1.0, 1e-5, l2p.Adjacency.ADD_REMOVE)}, "pass num_rows"),
 }
@@ -171,7 +194,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_spent(case, refused):
 
 
 def test_what_belongs_to_a_loss_is_refused_for_a_table(refused):
-    for options in ({"trainable": bool}, {"predict": bool}):
+    for options in ({"trainable": bool}, {"predict": bool}, {"per_tensor": float}):
         assert "are about a loss of your own" in refused(data=table(40), model="logistic", params=None, **options)
 
 

@@ -30,6 +30,7 @@ from l2p.queries import (
     NoisyMinimum,
     NormalizedGradient,
     Query,
+    ScaledGradient,
     SecondMoment,
     TargetSum,
 )
@@ -111,6 +112,9 @@ QUERIES = {
     "softmax through a basis": gradient("softmax:3", moved(D, square_basis(D))),
     "normalized gradient": NormalizedGradient(
         MODELS["logistic"], params_for(MODELS["logistic"]), moved(D), f32(CLIP), f32(0.01), f32(1.0)
+    ),
+    "scaled gradient": ScaledGradient(
+        MODELS["logistic"], params_for(MODELS["logistic"]), moved(D), f32(CLIP), f32(1.0), jnp.linspace(0.5, 2.0, D + 1)
     ),
     "gradient norm": GradientNorm(gradient(), f32(1.0)),
     **{f"losses of {name}": losses(name) for name in ("logistic", "hinge", "mlp", "softmax:3", "quadratic")},

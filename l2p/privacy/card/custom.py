@@ -7,10 +7,17 @@ EXACT = (
     "exact: float32 gradients and losses of one row at a time, each rounded to whole numbers, and float64 noise, added "
     "to their sums, which lie on a public grid"
 )
-#: The same for a loop of the user's own.
+_IN_FLOAT32 = "float32: gradients, their norms and their sum as the device rounds them, and float64 noise, added "
+#: The same for a loop of the user's own, and for a run whose user chose such sums.
 FLOAT32 = (
-    "float32: gradients, their norms and their sum as the device rounds them, and float64 noise, added on the host and "
-    "rounded to a public grid; what that rounding adds to a row's part is not bounded"
+    f"{_IN_FLOAT32}on the host and rounded to a public grid; what that rounding adds to a row's part is not bounded"
+)
+FLOAT32_SUMS = f"{_IN_FLOAT32}and rounded to a public grid; what that rounding adds to a row's part is not bounded"
+#: What a sum of float32 numbers rests on.
+RESTS_ON = (
+    "Rounding in float32: a row changes by how much the sum is rounded, and perhaps, where rows are computed together, "
+    "the last bits of what others add. The proof is about real numbers, and that this is far below the noise is not "
+    "proved."
 )
 #: What holds only if a loop did as it declared, by the name of its batches.
 VOUCHED = {

@@ -58,6 +58,7 @@ def card_of_run(
     warnings: Sequence[str],
     model: str,
     in_loop: bool = False,
+    in_float32: bool = False,
     **fields: Any,
 ) -> Card:
     """The card of a run.
@@ -74,6 +75,7 @@ def card_of_run(
       warnings: of the run, without the one on what was learned.
       model: its name.
       in_loop: whether its steps were those of a loop of the user's own.
+      in_float32: whether the user of a loss chose sums of float32 numbers.
       fields: the other fields of `Card`, except those that follow from these.
     """
     return Card(
@@ -92,9 +94,10 @@ def card_of_run(
         envelope=encode_events(filter.envelope) if isinstance(filter, EnvelopeFilter) else None,
         randomness=RANDOMNESS[releases],
         seed_policy=SEED_POLICY[releases],
-        float_mode=_float_mode(model, releases, in_loop),
+        float_mode=_float_mode(model, releases, in_loop, in_float32),
         not_private=[
             *([custom.LOOP.format(batches=custom.VOUCHED[filter.sampler.name])] if in_loop else []),
+            *([custom.RESTS_ON] if in_loop or in_float32 else []),
             *not_private(
                 budget,
                 protector["sources"],
@@ -114,10 +117,12 @@ def card_of_run(
     )
 
 
-def _float_mode(model: str, releases: bool, in_loop: bool) -> str:
+def _float_mode(model: str, releases: bool, in_loop: bool, in_float32: bool) -> str:
     """How sums and noise were rounded."""
     if in_loop:
         return custom.FLOAT32
+    if releases and in_float32:
+        return custom.FLOAT32_SUMS
     return custom.EXACT if releases and custom.is_custom(model) else FLOATS[releases]
 
 

@@ -27,11 +27,13 @@ SLACK = 1e-5
 
 
 @struct.dataclass
-class StepPlan:
-    """Noise and clipping of one step: noise_multiplier f32[] and clip_norm f32[]."""
+class StepPlan(struct.Struct):
+    """Noise and clipping of one step: noise_multiplier f32[] and clip_norm f32[]; and by what gradients are scaled
+    before they are clipped, scale f32[p], or None."""
 
     noise_multiplier: jax.Array
     clip_norm: jax.Array
+    scale: jax.Array | None = None
 
 
 @struct.dataclass
@@ -54,6 +56,7 @@ class Observation(struct.Struct):
       length: f32[], root mean square length of the mapped rows with the intercept's column, as far as it is known; None
         without an intercept.
       clip_norm: f32[], that rows' gradients were clipped to in this step, for projectors; None between steps.
+      scale: f32[p], that they were scaled by before, for projectors; None between steps, and where they were not.
       params: f32[p], of this step, for schedulers; None between steps.
     """
 
@@ -68,6 +71,7 @@ class Observation(struct.Struct):
     prior: jax.Array | None = None
     length: jax.Array | None = None
     clip_norm: jax.Array | None = None
+    scale: jax.Array | None = None
     params: jax.Array | None = None
 
 

@@ -195,10 +195,10 @@ class Stepwise(Protector, struct.Composite):
         answer = oracle.ask(self.query(params, features, plan, setup))
         gradient, noise_std, norm = _mean_gradient(answer, plan, setup)
         answered = {"gradient": gradient, "noise_std": noise_std, "norm": norm, "clip_norm": plan.clip_norm}
-        observation = observation.replace(**answered)
+        observation = observation.replace(scale=plan.scale, **answered)
         progress = oracle.step / self.num_steps
         update, projector = self.projector(state.projector, observation, params, progress, setup)
-        observation = observation.replace(public=None, clip_norm=None, params=None)
+        observation = observation.replace(public=None, clip_norm=None, scale=None, params=None)
         params = params + update
         average = params
         if self.averaging is not None:

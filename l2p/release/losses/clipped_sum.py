@@ -13,9 +13,10 @@ from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.base.layout import Layout
 from l2p.models.custom import CustomLoss, Parameters
+from l2p.models.parts import Shares
 from l2p.oracle.pricing import MAX_BOUND, MIN_BOUND
 from l2p.queries import ClippedGradient, NormalizedGradient
-from l2p.release.losses.custom import as_traced, split
+from l2p.release.losses.custom import as_traced, shares_of, split
 from l2p.release.losses.drawing import drawing
 from l2p.release.losses.row_layout import is_exact, row_layout
 from l2p.release.losses.traced_loss import constants, refuse_data, refuse_outside
@@ -32,6 +33,8 @@ class Clipping:
       stability: None clips gradients that are longer; a number scales all of them to norm / (length + stability) times
         theirs, as `auto_clip` does.
       trainable: true for the paths of parameters that are trained; None for all arrays.
+      per_tensor: of the path of a trained array its weight: each array's gradient is then clipped by itself, to the
+        norm times its weight over the root of the sum of all weights' squares; None clips all of them as one vector.
       padded: whether batches have places without a row, so that a sum needs their mask.
 
     >>> Clipping(0.0)
@@ -43,6 +46,7 @@ class Clipping:
     stability: float | None = None
     trainable: Callable[[str], bool] | None = None
     padded: bool = False
+    per_tensor: Callable[[str], float] | None = None
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -149,7 +153,7 @@ def clipped_sum(
     rows = row_layout(batch)
     parameters, trained = split(params, clipping.trainable)
     with jax.enable_x64(False):
-        model = _of_trained(loss, parameters, rows)
+        model = _of_trained(loss, parameters, rows, shares_of(parameters, clipping.per_tensor))
         _refuse_other_rows(model, parameters, batch)
         vector = parameters.trained.flat_on_device(trained)
         lines = null_invalid(Rows(rows.flat_on_device(batch), *_counted(batch, mask, clipping.padded)))
@@ -166,7 +170,7 @@ def layout_of(parameters: Parameters) -> Layout:
     return dataclasses.replace(parameters.trained, tree=tree)
 
 
-def _of_trained(loss: Callable[..., Any], parameters: Parameters, rows: Layout) -> CustomLoss:
+def _of_trained(loss: Callable[..., Any], parameters: Parameters, rows: Layout, shares: Shares) -> CustomLoss:
     """The loss as a model of its trained parameters alone: all others, which may be traced, lie in the function."""
     loss = drawing(loss)
 
@@ -176,7 +180,7 @@ def _of_trained(loss: Callable[..., Any], parameters: Parameters, rows: Layout) 
         return loss(jax.tree.unflatten(parameters.tree, whole), row)
 
     alone = Parameters(parameters.trained.tree, parameters.names, parameters.trained, (None,) * len(parameters.names))
-    return CustomLoss(of_trained, alone, rows)
+    return CustomLoss(of_trained, alone, rows, shares=None if shares is None else tuple(shares))
 
 
 def _refuse_other_rows(model: CustomLoss, parameters: Parameters, batch: Any) -> None:

@@ -1,6 +1,7 @@
 """Rows and model of a user's own loss: pytrees, checked by their shapes before a private value is read."""
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ def custom(
     params: Any,
     trainable: Callable[[str], bool] | None = None,
     predict: Callable[[Any, Any], Any] | None = None,
+    per_tensor: Callable[[str], float] | None = None,
 ) -> Custom:
     """Rows, model and starting point of a loss; arguments are those of `l2p.private_train`.
 
@@ -49,8 +51,8 @@ def custom(
     """
     if isinstance(data, BlockSource):
         source = LaidOut.of(data)
-        return Custom(source, *custom_model(loss, params, source.layout, trainable, predict))
-    model, start = custom_model(loss, params, row_layout(data), trainable, predict, data)
+        return Custom(source, *custom_model(loss, params, source.layout, trainable, predict, per_tensor))
+    model, start = custom_model(loss, params, row_layout(data), trainable, predict, per_tensor, data)
     with withheld("laying out rows"):
         return Custom(laid_out(data, model.rows), model, start)
 
@@ -61,12 +63,14 @@ def custom_model(
     rows: Layout,
     trainable: Callable[[str], bool] | None = None,
     predict: Callable[[Any, Any], Any] | None = None,
+    per_tensor: Callable[[str], float] | None = None,
     data: Any = None,
 ) -> tuple[CustomLoss, jax.Array]:
     """The model of a loss on rows of this layout, and where its training starts f32[p]; `InputError` as in `custom`,
     for a loss that holds an array of `data`, too."""
     parameters, start = starting_point(params, trainable)
-    model = CustomLoss(hashable(drawing(loss)), parameters, rows, hashable(predict))
+    shares = shares_of(parameters, per_tensor)
+    model = CustomLoss(hashable(drawing(loss)), parameters, rows, hashable(predict), shares=shares)
     traced = as_traced(model)
     refuse_outside(traced)
     refuse_data([*constants(traced), *filter(is_array, parameters.frozen)], data)
@@ -99,6 +103,31 @@ def split(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Paramet
     frozen = tuple(None if is_trained else leaf for leaf, is_trained in zip(leaves, chosen, strict=True))
     trained_names = tuple(name for name, is_trained in zip(names, chosen, strict=True) if is_trained)
     return Parameters(tree, trained_names, layout, frozen), trained
+
+
+def shares_of(parameters: Parameters, per_tensor: Callable[[str], float] | None) -> tuple[float, ...] | None:
+    """The share of the clipping norm of each trained array, where each is clipped by itself: its weight over the root
+    of the sum of all weights' squares (`l2p.models.parts.Shares`).
+
+    Raises:
+      InputError: a weight is none.
+    """
+    if per_tensor is None:
+        return None
+    if not callable(per_tensor):
+        raise InputError(
+            f"per_tensor is of type {type(per_tensor).__name__} and cannot be asked about a path; pass a function of "
+            "it that returns a weight, such as lambda path: 1.0 for arrays that are all clipped alike."
+        )
+    weights = {name: per_tensor(name) for name in parameters.names}
+    for name, weight in weights.items():
+        if not (isinstance(weight, (int, float, np.number)) and 1e-6 <= weight <= 1e6):
+            raise InputError(
+                f"per_tensor gives {place(name)} the weight {weight!r}, by which its gradient could not be clipped; "
+                "return a number from 1e-6 to 1e6 for every path, or freeze the array by trainable=."
+            )
+    root = math.sqrt(math.fsum(float(weight) ** 2 for weight in weights.values()))
+    return tuple(float(weight) / root for weight in weights.values())
 
 
 def starting_point(params: Any, trainable: Callable[[str], bool] | None) -> tuple[Parameters, np.ndarray]:

@@ -28,7 +28,7 @@ from l2p.privacy.ledger.reservation import Reservation, open_ledger
 from l2p.queries import Query
 from l2p.release.admission import admit
 from l2p.release.losses.clipped_sum import ClippedSum, Clipping, layout_of
-from l2p.release.losses.custom import starting_point
+from l2p.release.losses.custom import shares_of, starting_point
 from l2p.release.losses.loop_noise import AddedByHost, HostSide
 from l2p.release.losses.loop_plan import REHEARSED, Given, LoopPlan, clipping_of, declared, fitting, own_optimizer
 from l2p.run.protector import Protector
@@ -111,6 +111,7 @@ def optax(
     sampling_rate: float | None = None,
     clip_norm: float | None = None,
     trainable: Callable[[str], bool] | None = None,
+    per_tensor: Callable[[str], float] | None = None,
     accountant: str | None = None,
     key: jax.Array | None = None,
     ledger: Ledger | str | Path | None = None,
@@ -128,6 +129,7 @@ def optax(
         the method's own; for an optax optimizer both are needed.
       clip_norm: of an optax optimizer's gradients; methods have their own.
       trainable: true for the paths of parameters that are trained; default all arrays.
+      per_tensor: as in `l2p.private_train`.
       accountant: as in `l2p.private_train`.
       key: None is a release. A JAX key makes it a simulation, whose noise whoever has the key can undo.
       ledger: of this data set. The most that the loop may spend is reserved now, and settled by `card()`.
@@ -152,6 +154,7 @@ def optax(
         )
     budget.check_rows(num_rows)
     parameters, _ = starting_point(params, trainable)
+    shares_of(parameters, per_tensor)  # or the first sum would be the first to refuse it
     model = CustomLoss.stand_in(REHEARSED, 1)
     own = own_optimizer(method, num_steps, sampling_rate, clip_norm)
     if own is None and clip_norm is not None:
@@ -164,7 +167,7 @@ def optax(
     protector = fitting(named)
     named, filter, setup, warnings = set_up(named, budget, model, 1, num_rows)
     planned = granted_queries(protector, setup, 1)
-    clipping = clipping_of(protector, setup, [answer.clip_norm for answer in planned], trainable)
+    clipping = clipping_of(protector, setup, [answer.clip_norm for answer in planned], trainable, per_tensor)
     running: Protector = protector
     if own is not None:
         named = dataclasses.replace(named, name="optax")

@@ -198,7 +198,11 @@ def fitting(named: NamedProtector) -> Stepwise:
 
 
 def clipping_of(
-    protector: Stepwise, setup: Setup, norms: Sequence[float], trainable: Callable[[str], bool] | None
+    protector: Stepwise,
+    setup: Setup,
+    norms: Sequence[float],
+    trainable: Callable[[str], bool] | None,
+    per_tensor: Callable[[str], float] | None,
 ) -> Clipping:
     """What a protector asks the gradients of each update to be clipped to."""
     if len(norms) != protector.num_steps or min(norms) != max(norms):
@@ -212,4 +216,4 @@ def clipping_of(
         raise InputError(f"{query.name} is no sum of clipped gradients, which is all that a loop gives; {_FITTING}.")
     stability = float(query.stability) if isinstance(query, NormalizedGradient) else None
     padded = not isinstance(setup.price_list.sampler, FullBatch)
-    return Clipping(float(norms[0]), stability, trainable, padded)
+    return Clipping(float(norms[0]), stability, trainable, padded, per_tensor)
