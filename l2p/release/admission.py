@@ -83,7 +83,8 @@ def _check_batches(named: NamedProtector) -> None:
             "(l2p.privacy.cost.sampling)."
         )
     num_steps = named.protector.num_steps
-    if not (isinstance(num_steps, Integral) and num_steps > 0):
+    asks_at_start_alone = getattr(type(named.protector), "num_steps", None) == 0
+    if not (isinstance(num_steps, Integral) and num_steps >= (0 if asks_at_start_alone else 1)):
         raise InputError(
             f"protector {named.name!r} has {num_steps!r} steps, but noise is planned for a whole number of them; give "
             "it at least one."
