@@ -61,9 +61,9 @@ def parts(name: str) -> tuple[Rows, Rows]:
     order = np.random.default_rng(0).permutation(len(table.y))[:MOST_ROWS]
     x, y = np.asarray(table.x, np.float64)[order], np.asarray(table.y)[order]
     x = enlarged(x) if name == "digits" else widened(x)
-    private = slice(0, len(y) * 2 // 3), slice(len(y) * 2 // 3, None)
-    first, second = (Rows(jnp.asarray(x[at], jnp.float32), jnp.asarray(y[at]), jnp.ones(len(y[at]))) for at in private)
-    return first, second
+    places = np.split(np.arange(len(y)), [len(y) * 2 // 3])
+    private, test = (Rows(jnp.asarray(x[at], jnp.float32), jnp.asarray(y[at]), jnp.ones(len(at))) for at in places)
+    return private, test
 
 
 def variants(protector: Stepwise) -> dict[str, Stepwise]:

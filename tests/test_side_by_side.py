@@ -75,9 +75,9 @@ def test_a_program_that_is_run_alone_leaves_the_runs_of_others(driver, tmp_path,
 
 
 def test_the_page_on_other_libraries_has_the_figures_of_this_one(driver):
-    made = {}
+    runs = {}
     for run in map(json.loads, driver.RUNS.read_text().splitlines()):
-        made.setdefault((run["library"], run["form"], run["epsilon"]), []).append(run)
+        runs.setdefault((run["library"], run["form"], run["epsilon"]), []).append(run)
     lines = (driver.ROOT / "docs" / "libraries.md").read_text().splitlines()
     shown = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
     for title, library, form in [
@@ -90,7 +90,7 @@ def test_the_page_on_other_libraries_has_the_figures_of_this_one(driver):
         ),
     ]:
         (row,) = [cells for cells in shown if cells[0] == title]
-        means = [float(driver.cells(made[library, form, epsilon])[2].split()[0]) for epsilon in (0.1, 1.0, 3.0)]
+        means = [float(driver.cells(runs[library, form, epsilon])[2].split()[0]) for epsilon in (0.1, 1.0, 3.0)]
         assert [float(cell) for cell in row[1:4]] == means
         if form == "default":
             count = sum(driver.code_lines(driver.PEERS / name) for name in driver.PROGRAMS[library].lines)

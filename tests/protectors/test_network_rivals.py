@@ -71,10 +71,10 @@ def test_dp_adam_scaled_is_algorithm_8_of_its_paper():
         mean, square = 0.9 * mean + 0.1 * noised, 0.99 * square + 0.01 * noised**2
         params = params - 0.1 * mean / (1 - 0.9 ** (step + 1)) / (np.sqrt(square / (1 - 0.99 ** (step + 1))) + 1e-8)
         path.append(params)
-        given = projector.scale(state, jnp.float32(before), SETUP)
-        np.testing.assert_allclose(given, scale, rtol=1e-3)
-        answer = jnp.asarray(np.asarray(given) * gradient(np.asarray(ours, float)) + std * NOISE[step], jnp.float32)
-        observation = Observation(answer, jnp.float32(std), jnp.linalg.norm(answer), scale=given)
+        own_scale = projector.scale(state, jnp.float32(before), SETUP)
+        np.testing.assert_allclose(own_scale, scale, rtol=1e-3)
+        answer = jnp.asarray(np.asarray(own_scale) * gradient(np.asarray(ours, float)) + std * NOISE[step], jnp.float32)
+        observation = Observation(answer, jnp.float32(std), jnp.linalg.norm(answer), scale=own_scale)
         update, state = projector(state, observation, ours, jnp.float32(step / STEPS), SETUP)
         ours, before = ours + update, std
         taken.append(np.asarray(ours))

@@ -29,6 +29,17 @@ class Moments(NamedTuple):
     square: jax.Array
     count: jax.Array
 
+    @classmethod
+    def none(cls, params: jax.Array) -> "Moments":
+        """Those before the first step."""
+        return cls(jnp.zeros_like(params), jnp.zeros_like(params), jnp.zeros((), params.dtype))
+
+    def after(self, gradient: jax.Array, first: jax.Array, second: jax.Array) -> "Moments":
+        """Those after another gradient f32[p], by the decays f32[] of both."""
+        mean = first * self.mean + (1.0 - first) * gradient
+        square = second * self.square + (1.0 - second) * jnp.square(gradient)
+        return Moments(mean, square, self.count + 1.0)
+
 
 @stored
 @struct.dataclass
@@ -52,7 +63,7 @@ class AdamBC(Projector):
     any_model = True
 
     def init(self, params: jax.Array, setup: Setup) -> Moments:
-        return Moments(jnp.zeros_like(params), jnp.zeros_like(params), jnp.zeros((), params.dtype))
+        return Moments.none(params)
 
     @as_one
     def __call__(
@@ -62,13 +73,11 @@ class AdamBC(Projector):
         first, second = (
             jax.nn.sigmoid(value(logit, setup.log_signal)) for logit in (self.logit_first, self.logit_second)
         )
-        count = state.count + 1.0
-        mean = first * state.mean + (1.0 - first) * gradient
-        square = second * state.square + (1.0 - second) * jnp.square(gradient)
+        moments = state.after(gradient, first, second)
         floor = jnp.exp(value(self.log_floor, setup.log_signal)) * variance + 1e-16
-        without_noise = jnp.maximum(square / (1.0 - second**count) - variance, floor)
-        rate = jnp.exp(value(self.log_learning_rate, setup.log_signal)) / (1.0 - first**count)
-        return -rate * mean * jax.lax.rsqrt(without_noise), Moments(mean, square, count)
+        without_noise = jnp.maximum(moments.square / (1.0 - second**moments.count) - variance, floor)
+        rate = jnp.exp(value(self.log_learning_rate, setup.log_signal)) / (1.0 - first**moments.count)
+        return -rate * moments.mean * jax.lax.rsqrt(without_noise), moments
 
 
 @hand_designed(form="rival")

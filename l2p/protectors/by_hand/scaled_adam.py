@@ -37,7 +37,7 @@ class ScaledAdam(Projector):
     any_model = True
 
     def init(self, params: jax.Array, setup: Setup) -> Moments:
-        return Moments(jnp.zeros_like(params), jnp.zeros_like(params), jnp.zeros((), params.dtype))
+        return Moments.none(params)
 
     @as_one
     def scale(self, state: Moments, noise_std: jax.Array, setup: Setup) -> jax.Array:
@@ -59,12 +59,10 @@ class ScaledAdam(Projector):
         first, second = (
             jax.nn.sigmoid(value(logit, setup.log_signal)) for logit in (self.logit_first, self.logit_second)
         )
-        gradient, count = observation.gradient / observation.scale, state.count + 1.0
-        mean = first * state.mean + (1.0 - first) * gradient
-        square = second * state.square + (1.0 - second) * jnp.square(gradient)
-        rate = jnp.exp(value(self.log_learning_rate, setup.log_signal)) / (1.0 - first**count)
-        length = jnp.sqrt(square / (1.0 - second**count)) + 1e-8
-        return -rate * mean / length, Moments(mean, square, count)
+        moments = state.after(observation.gradient / observation.scale, first, second)
+        rate = jnp.exp(value(self.log_learning_rate, setup.log_signal)) / (1.0 - first**moments.count)
+        length = jnp.sqrt(moments.square / (1.0 - second**moments.count)) + 1e-8
+        return -rate * moments.mean / length, moments
 
 
 @struct.dataclass
