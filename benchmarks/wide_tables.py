@@ -21,27 +21,29 @@ from l2p.privacy.budget import Budget
 from l2p.protectors import Stepwise
 from l2p.protectors.stepwise.eigenbasis import Eigenbasis
 from l2p.tables.public import catalog
+from l2p.task.checks import check_scaled
 from l2p.task.rows import Rows
 from meta_train.evaluation.marks import first_loss
 from meta_train.recipes.own import MODEL_OF
 
 MOST_ROWS, MOST_FEATURES, RUNS = 3600, 1000, 6
-TABLES = ("digits", "openml:waveform5000", "openml:kr.vs.kp", "openml:ailerons")
+TABLES = ("digits", "openml:waveform5000", "openml:kr.vs.kp", "openml:ailerons", "openml:tic-tac-toe")
 LOG_SIGNALS = (4.2, 5.6, 6.3, 7.0, 7.7, 8.4)
 
 
 def widened(x: np.ndarray) -> np.ndarray:
-    """Columns f[n, d] and the products of all pairs of them, in [-1, 1], without those that hardly vary."""
-    centred = _in_cube(x)
+    """Columns f[n, d] and the products of all pairs of them around their middles, in [0, 1] as features of every table
+    are, without those that hardly vary."""
+    centred = 2.0 * _scaled(x) - 1.0
     first, second = np.triu_indices(x.shape[1])
     columns = np.concatenate([centred, centred[:, first] * centred[:, second]], 1)
     columns = columns[:, columns.std(0) > 1e-3]
-    return _in_cube(columns[:, np.random.default_rng(1).permutation(columns.shape[1])[:MOST_FEATURES]])
+    return _scaled(columns[:, np.random.default_rng(1).permutation(columns.shape[1])[:MOST_FEATURES]])
 
 
-def _in_cube(x: np.ndarray) -> np.ndarray:
+def _scaled(x: np.ndarray) -> np.ndarray:
     low, high = x.min(0), x.max(0)
-    return (x - low) / np.maximum(high - low, 1e-9) * 2.0 - 1.0
+    return (x - low) / np.maximum(high - low, 1e-9)
 
 
 def enlarged(pixels: np.ndarray) -> np.ndarray:
@@ -84,6 +86,7 @@ def main(tables: tuple[str, ...] = TABLES, log_signals: tuple[float, ...] = LOG_
     for name in tables:
         (private, test), kind = parts(name), catalog.kind_of(name)
         model = find_model(MODEL_OF[kind], catalog.num_classes(name) if kind == "multiclass" else None)
+        check_scaled(private, model.labels or None)  # simulations trust their rows
         protector = look_up("control-universal", model, avoid=(name,)).set_up(Budget(1.0, 1e-6)).protector
         (num_rows, num_features), methods = private.x.shape, variants(protector)
         print(f"\n{name}, {num_rows:,} rows of {num_features} features, {model}, from ", end="")

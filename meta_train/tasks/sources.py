@@ -91,7 +91,7 @@ def _classes_of_table(source: str) -> int | None:
 
 def _drawn_classes(source: str) -> int | None:
     """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number, in any style, or `IMAGES` or `SIGNALS`
-    plus a number; None for other sources.
+    plus a number, which may be two; None for other sources.
 
     Raises:
       InputError: what follows is not a number of classes.
@@ -100,11 +100,11 @@ def _drawn_classes(source: str) -> int | None:
     prefix = next((prefix for prefix in (SYNTHETIC_CLASSES, IMAGES, SIGNALS) if plain.startswith(prefix)), None)
     if prefix is None:
         return None
-    count = plain.removeprefix(prefix)
-    if not count.isdecimal() or int(count) < 3:
+    count, least = plain.removeprefix(prefix), 3 if prefix == SYNTHETIC_CLASSES else 2
+    if not count.isdecimal() or int(count) < least:
+        two = f", or {SYNTHETIC} for two" if least > 2 else ""
         raise InputError(
-            f"source {source!r} does not say how many classes its tasks have, from 3 up; name it {prefix}10, or "
-            f"{SYNTHETIC} for two."
+            f"source {source!r} does not say how many classes its tasks have, from {least} up; name it {prefix}10{two}."
         )
     return int(count)
 
@@ -124,8 +124,8 @@ def _style_of(source: str) -> tuple[str, str]:
 def _kind_of_part(source: str) -> Kind:
     if is_own(source):
         return own_tables.find(source).kind
-    if _drawn_classes(source):
-        return "multiclass"
+    if count := _drawn_classes(source):
+        return "binary" if count == 2 else "multiclass"
     plain = _style_of(source)[1]
     if plain in (QUADRATICS, SYNTHETIC_NUMBERS):
         return "regression"

@@ -16,8 +16,11 @@ def test_sources_name_images_and_signals_by_the_number_of_their_classes():
     assert (train, held_out) == (Pictures(0, 7), Pictures(1, 7))
     assert sources.families("synthetic:signals:4")[0] == Pictures(0, 4, along_a_line=True)
     assert sources.class_counts("synthetic:images:7") == {7}
+    assert sources.kind_of("synthetic:images:2") == "binary"
+    assert sources.class_counts("synthetic:images:2") == set()
+    assert sources.families("synthetic:images:2")[0] == Pictures(0, 2)
     with pytest.raises(InputError, match="how many classes"):
-        sources.families("synthetic:images:2")
+        sources.families("synthetic:images:1")
 
 
 def test_images_that_are_not_square_are_refused():
