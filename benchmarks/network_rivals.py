@@ -1,0 +1,87 @@
+"""Hand-designed methods on networks, each tuned on the same public tasks with equally many runs.
+
+    for name in dp_adam dp_adamw dp_adambc disk noisygd noisygd_pulled auto_clip hyfree; do
+        l2p meta-train --recipe $name-short --out FOLDER/$name
+    done
+    python benchmarks/network_rivals.py FOLDER > benchmarks/pages/network_rivals.md
+
+The trainings take some 10 minutes each on a core. Prints the scores on held-out tasks that ended them, by which a
+default would be chosen, and mean test losses on sets that no training saw, on which nothing is chosen.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import tyro
+
+from benchmarks.network_table import CASES, EPSILONS, score
+from l2p.checkpoints.checkpoint import read_checkpoint_card
+from l2p.checkpoints.method_name import SUFFIX
+
+SETS = ("openml:splice", "openml:cmc", "openml:credit.a")
+SEEDS = 3
+INTRODUCTION = """\
+# Rivals on networks after equally many runs
+
+Methods whose settings were tuned as polynomials in log(mu N) over the root of the number of params, on the same public
+tasks of networks with equally many simulated runs ({steps} steps of {tasks} tasks, twice each;
+`l2p meta-train --recipe NAME-short`). All of what training changed is kept here, which is half of it in what ships as
+`dp_adam:tuned` ([networks.md](networks.md)).
+
+On held-out tasks: the score that training minimises, the mean over budgets of log(excess loss over that of the start +
+.05); and by how much runs end above the better of the start and a bought base rate, in units of the gap between that
+and the non-private model.
+
+`python benchmarks/network_rivals.py FOLDER > benchmarks/pages/network_rivals.md`
+(x86_64, jax {version}).
+
+| method | score | ends above | seconds of training |
+|---|---|---|---|"""
+
+
+def cards(folder: Path) -> dict[str, tuple[Path, dict]]:
+    """Checkpoints in a folder and below by their protectors' names, best score first: paths and cards."""
+    paths = sorted(folder.rglob(f"*{SUFFIX}"))
+    trained = [(path, read_checkpoint_card(path)) for path in paths]
+    trained.sort(key=lambda pair: pair[1]["held_out"]["held_out_score"])
+    return {card["config"]["protector"]: (path, card) for path, card in trained}
+
+
+def page(folder: Path) -> Iterator[str]:
+    """Lines of the page."""
+    trained = cards(folder)
+    config = next(iter(trained.values()))[1]["config"]
+    yield INTRODUCTION.format(steps=config["steps"], tasks=config["tasks"], version=jax.__version__)
+    for name, (_, card) in trained.items():
+        held_out = card["held_out"]
+        above = np.mean(held_out["held_out_above_per_budget"])
+        yield f"| `{name}` | {held_out['held_out_score']:.3f} | {above:.3f} | {card['seconds']:.0f} |"
+    for case in (case for case in CASES if case.data in SETS):
+        yield f"\n## {case.title}\n\nMean test loss of {SEEDS} runs (its standard error).\n"
+        yield "| method | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |"
+        yield "|---" * (len(EPSILONS) + 1) + "|"
+        methods = {
+            "start": "start",
+            "dp_adam, untuned": "dp_adam",
+            **{name: str(path) for name, (path, _) in trained.items()},
+        }
+        for name, method in methods.items():
+            ended = [[score(case, method, epsilon, seed)["loss"] for seed in range(SEEDS)] for epsilon in EPSILONS]
+            cells = [f"{np.mean(losses):.3f} ({np.std(losses, ddof=1) / SEEDS**0.5:.3f})" for losses in ended]
+            yield f"| `{name}` | {' | '.join(cells)} |"
+
+
+def main(folder: tyro.conf.Positional[Path]) -> None:
+    """Measure and print.
+
+    Args:
+      folder: of trainings.
+    """
+    for line in page(folder):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
