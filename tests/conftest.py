@@ -67,17 +67,20 @@ _tests_run = itertools.count(1)
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the marker `slow` on notebooks, and take it off the cases of a test that it does not name: pyproject.toml."""
+    """Put the marker `slow` on notebooks and take it off what is `long`, and take both off the cases of a test that
+    they do not name: pyproject.toml."""
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.slow)
-        for marker in [mark for mark in item.own_markers if mark.name == "slow" and mark.kwargs]:
+        for marker in [mark for mark in item.own_markers if mark.name in ("slow", "long") and mark.kwargs]:
             case = item.name.partition("[")[2].removesuffix("]")
             named = any(
                 fnmatch.fnmatchcase(case, pattern) for patterns in marker.kwargs.values() for pattern in patterns
             )
             if named is ("but" in marker.kwargs):
                 item.own_markers.remove(marker)
+        if item.get_closest_marker("long"):
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "slow"]
 
 
 def pytest_collection_finish() -> None:

@@ -213,12 +213,13 @@ RUN = {block.place.split(":")[0] for block in ALL if block.reason is None and bl
 
 
 @pytest.mark.slow
+@pytest.mark.long(cases=["docs/comparing.md", "docs/public_rows.md"])
 @pytest.mark.parametrize("page", [page for page in PAGES[1:] if name_of(page) in RUN], ids=name_of)
 def test_a_page_runs_as_it_is_written(page, tmp_path, monkeypatch, capsys, timed):
     run(runnable(page), tmp_path, monkeypatch, capsys, timed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ten_minutes_on_tables_of_ones_own_run_as_they_are_written_for_two_steps(tmp_path, monkeypatch, capsys, timed):
     """Of the blocks that fine-tune, as written, the first trains, and the others go on with what it did."""
     blocks = [block for block in reversed(ALL) if "tests take two steps" in (block.reason or "")]

@@ -30,6 +30,7 @@ from meta_train.tasks.sources import families
 from meta_train.training import gradients
 from tests.meta_train.own_files import COLUMNS, TARGETS, write
 
+pytestmark = pytest.mark.long
 #: Compiled sooner than `control-universal`.
 START = "control-minibatch"
 #: A training of two steps of three queries each, on eight tasks.
@@ -68,7 +69,6 @@ def trained(small, tables, tmp_path_factory):
     return path, lines
 
 
-@pytest.mark.slow
 def test_the_card_names_every_table_by_its_content(trained, tables):
     card = checkpoint.load(trained[0]).card
     for (data, _), rows in zip(tables, (200, 300), strict=True):
@@ -85,7 +85,6 @@ def test_the_card_names_every_table_by_its_content(trained, tables):
     assert card["held_out"]["gains"]["by_source"].keys() == set("+".join(card["config"]["sources"]).split("+"))
 
 
-@pytest.mark.slow
 def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gained_after(trained):
     _, lines = trained
     assert lines[:3] == ["north: 200 rows, 4 features", "south: 300 rows, 4 features", fine_tuning.PUBLIC]
@@ -103,7 +102,6 @@ def test_a_training_says_how_long_it_will_take_before_it_begins_and_what_it_gain
         assert " kept" in made_for
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rows", [190, 240, 20_000])
 def test_the_next_extract_of_its_tables_is_in_its_range(trained, rows):
     """No warning says that it was not trained for such a table, whatever was gained."""
@@ -114,7 +112,6 @@ def test_the_next_extract_of_its_tables_is_in_its_range(trained, rows):
     assert not [warning for warning in warnings if "not trained for this range" in warning]
 
 
-@pytest.mark.slow
 def test_it_is_not_scored_on_its_own_tables(trained, tables, tmp_path):
     path, _ = trained
     copy = shutil.copy(tables[0][0], tmp_path / "renamed.csv")
@@ -137,7 +134,6 @@ def test_held_out_rows_are_in_no_task_of_the_training(tables):
     assert not {row.tobytes() for row in np.asarray(train.x)} & {row.tobytes() for row in np.asarray(test.x)}
 
 
-@pytest.mark.slow
 def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
     trained, small, tables, tmp_path, capsys, monkeypatch
 ):
@@ -167,7 +163,6 @@ def test_an_interrupted_training_says_what_is_kept_and_goes_on_to_the_same_bits(
     assert checkpoint.load(ended).arrays_sha256 == checkpoint.load(trained[0]).arrays_sha256
 
 
-@pytest.mark.slow
 def test_few_minutes_evolve_constants_on_tables_of_two_kinds_by_what_judges_them(small, tables, tmp_path, monkeypatch):
     """Constants are evolved without a gradient, in one training, which can be resumed."""
     monkeypatch.setattr(planning, "has_networks", lambda *args: False)
@@ -198,7 +193,6 @@ def test_frames_are_tables_too_and_rows_that_are_no_rows_are_left_out():
     assert table.source.startswith("table:frame:")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", TARGETS)
 def test_what_is_judged_on_is_whole_tables_and_rows_that_no_run_has_read(tmp_path, kind):
     """Tasks of two tables of a kind, each at its place, hold the table's own rows, padded, with its own targets."""
@@ -223,7 +217,6 @@ def lines(x, y, kind):
     }
 
 
-@pytest.mark.slow
 def test_a_card_alone_does_not_find_the_tables_again():
     with pytest.raises(InputError, match="a table of its maker's"):
         families("table:gone:0123456789abcdef")

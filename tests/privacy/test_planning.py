@@ -53,6 +53,7 @@ def at_the_planned_order(budget, steps):
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=["0.2"])
 @pytest.mark.parametrize("epsilon", POISSON_TABLE)
 def test_sampled_noise_is_the_published_one(epsilon):
     for steps, cell in zip((20, 50, 200, 1000), POISSON_TABLE[epsilon].split(), strict=True):
@@ -88,6 +89,7 @@ COMBINATIONS = [
 
 
 @pytest.mark.slow(cases=["Poisson*", "fixed-size*-rdp-*"])
+@pytest.mark.long(cases=["Poisson*-rdp-*", "Poisson*-pld-*"])
 @pytest.mark.parametrize(("sampler", "accountant", "adjacency"), COMBINATIONS, ids=str)
 def test_noise_steps_and_epsilon_are_each_others_inverse(sampler, accountant, adjacency):
     budget = Budget(0.9, 1e-6, adjacency)
@@ -104,6 +106,7 @@ def test_noise_steps_and_epsilon_are_each_others_inverse(sampler, accountant, ad
 
 
 @pytest.mark.slow(but=["0.001-ctcdp", "0.001-pld", "100.0-ctcdp", "100.0-rdp_all_orders"])
+@pytest.mark.long(cases=["100.0-pld", "0.001-rdp"])
 @pytest.mark.parametrize("accountant", ["rdp", "ctcdp", "pld", "rdp_all_orders"])
 @pytest.mark.parametrize("epsilon", [0.001, 100.0])
 def test_extreme_budgets(accountant, epsilon):

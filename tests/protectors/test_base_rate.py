@@ -41,6 +41,7 @@ def started(name, epsilon, key=0, base_rate=BASE_RATE):
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=["logistic"])
 @pytest.mark.parametrize("name", NAMES)
 def test_without_noise_the_start_is_the_best_that_ignores_features(name):
     model, params = started(name, 1e4)
@@ -107,6 +108,7 @@ def test_without_the_query_the_start_is_the_models():
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=["softmax:3"])
 @pytest.mark.parametrize("name", ["logistic", "softmax:3", "square"])
 def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
     model, budget = find_model(name), Budget(0.2, 1e-6)
@@ -128,7 +130,7 @@ def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
     assert (variance[:, 0] == 0.0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_counts_themselves_tell_how_uneven_classes_are():
     """Noise of .05 on ten shares: those of even classes are levelled further, and one large share is kept."""
     wide = dataclasses.replace(BASE_RATE, log_width=jnp.float32(1.0))

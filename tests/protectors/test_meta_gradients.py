@@ -94,6 +94,11 @@ BEFORE_BASIS = (
 )
 
 
+#: Cases that compile longest and resemble others most.
+LONG = ("private_meta", "amp", "dpsgd", "adassp", "hyfree", "adamix", "ppsgd", "objpert", "networks, row length, *")
+
+
+@pytest.mark.long(cases=LONG)
 @every_derivative("gradients")
 def test_meta_gradients_are_finite_through_exhaustion_and_reach_the_parameters(name):
     protector, _, gradient, steps = meta(name)
@@ -119,6 +124,7 @@ STEEP_STEPS, FLAT_STEPS = (3e-3,), (1e-2, 5e-3)
 CLOSE, CLOSE_STEPS = ("paper",), (3e-4, 5e-4, 2e-3, 5e-3, 1e-2)
 
 
+@pytest.mark.long(cases=LONG)
 @every_derivative("differences")
 def test_meta_gradients_are_central_differences(name):
     """Differences are along each leaf's own gradient, so that the slope is its norm. A silent leaf has no difference.

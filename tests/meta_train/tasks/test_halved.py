@@ -62,6 +62,7 @@ def numbers_of(rows) -> list[set[int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=["stacked, some classes"])
 @pytest.mark.parametrize("name", [name for name in FAMILIES if EVERY_CASE or name not in ALIKE])
 def test_no_row_is_read_and_scored_and_every_row_has_its_turn(name):
     family = Halved(FAMILIES[name].with_rows_apart())
@@ -128,6 +129,7 @@ def test_a_half_without_a_row_of_the_classes_takes_from_all_of_them():
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=["family1"])
 @pytest.mark.parametrize("family", [Synthetic(0), SyntheticNumbers(0), SyntheticClasses(0, num_classes=3)])
 def test_synthetic_tasks_are_drawn_once_and_cut(family):
     halved = Halved(family.with_rows_apart())
@@ -149,7 +151,7 @@ def batches():
     return {shares: draw(shares) for shares in ((1.0, 0.0), (1.0, 1.0), (0.0, 0.0))}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tasks_with_little_signal_are_scored_on_fresh_rows_more_often(batches):
     batch = batches[1.0, 0.0]
     fresh = ~np.asarray((batch.rows.x == batch.scored.x).all((1, 2)))
@@ -163,7 +165,7 @@ def test_tasks_with_little_signal_are_scored_on_fresh_rows_more_often(batches):
     np.testing.assert_allclose(batch.best_loss, expected, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_loss_to_compare_with_can_be_reached_on_fresh_rows(batches):
     least = jax.jit(jax.vmap(lambda rows: best_loss(MODELS["logistic"], rows, 1e-4)))
     on_read, on_fresh = batches[0.0, 0.0], batches[1.0, 1.0]
@@ -174,7 +176,7 @@ def test_the_loss_to_compare_with_can_be_reached_on_fresh_rows(batches):
     assert np.mean(np.asarray(on_fresh.best_loss) - minimum) > 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tasks_scored_on_fresh_rows_may_have_fewer_rows_and_say_so():
     family = Halved(two().with_rows_apart(distinct=True))
     arguments = {"fresh_shares": (1.0, 0.0), "least_rows": 0.2}
@@ -198,7 +200,7 @@ def test_rows_that_cannot_be_are_refused(fields):
         ManySources(num_features=(3, 4), sources=("synthetic",) * 2, models=("logistic",) * 2, **options)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_is_scored_where_it_is_told_to_be():
     config = EveryModel.of(
         "x", "noisygd", num_features=(4,), sources=("synthetic",), models=("logistic",), fresh_shares=(1.0, 1.0),

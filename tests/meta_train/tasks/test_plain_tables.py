@@ -42,6 +42,7 @@ def is_of_the_table(rows):
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=["two classes"])
 @pytest.mark.parametrize("name", TABLES)
 def test_plain_tasks_have_all_columns_and_zeros_for_those_that_the_table_lacks(name):
     rows = all_plain(name)
@@ -50,6 +51,7 @@ def test_plain_tasks_have_all_columns_and_zeros_for_those_that_the_table_lacks(n
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=["two classes"])
 @pytest.mark.parametrize("name", TABLES)
 def test_targets_of_plain_tasks_are_the_tables_own(name):
     rows = all_plain(name)
@@ -61,6 +63,7 @@ def test_targets_of_plain_tasks_are_the_tables_own(name):
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=["two classes"])
 @pytest.mark.parametrize("name", TABLES)
 def test_a_share_of_tasks_is_plain_and_without_one_none_is(name):
     half = is_of_the_table(drawn(dataclasses.replace(TABLES[name], plain=0.5), D)).mean()
@@ -70,6 +73,7 @@ def test_a_share_of_tasks_is_plain_and_without_one_none_is(name):
 
 
 @pytest.mark.slow
+@pytest.mark.long(but=["two classes"])
 @pytest.mark.parametrize("name", TABLES)
 def test_columns_that_a_table_lacks_are_never_flipped_into_an_intercept(name):
     rows = drawn(dataclasses.replace(TABLES[name], plain=0.01), WIDE, tasks=200)

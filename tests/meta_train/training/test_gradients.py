@@ -150,7 +150,7 @@ def test_alternation_moves_one_group_at_a_time():
             assert changed == (mine and not fixed), (step, path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mlp"])
 def test_rows_that_are_held_constant_give_the_gradients_of_mapped_ones(name, batch, monkeypatch):
     model = find_model(name)
@@ -227,7 +227,7 @@ def test_updates_of_the_projector_are_of_the_score_alone():
     assert float(state.adam["projector"].mu.projector.log_step) == pytest.approx(0.1, rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_soft_constraint_trains_scheduler_and_projector(family, batch):
     config = CONSTRAINED.but(steps=120, constraint="soft", alternate=(1, 5))
     judge = jax.jit(lambda protector: evaluate(protector, jax.random.key(9), batch, MODEL, ByMu("ctcdp")))
@@ -272,7 +272,7 @@ def test_observed_gradients_are_constants_to_a_meta_gradient(batch):
     assert jax.grad(lambda at: mean_loss(at, model, rows))(params).any()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_stopping_the_inner_gradient_changes_what_is_learned(family, update):
     start = short("control")
     stopped = step_of(CONFIG.but(inner_gradient=False), family, start)
@@ -322,7 +322,7 @@ def test_segments_spend_an_even_share_each(batch):
     np.testing.assert_allclose([first, second], 1.0, rtol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_truncated_unrolls_train_and_multipliers_move_once_per_step_however_many_segments(family):
     config = CONSTRAINED.but(unroll=4, learning_rate=1e-6)  # the scheduler stays where it is
     start = overspending()
@@ -368,7 +368,7 @@ def test_a_cap_that_does_not_bind_only_measures(batch):
     assert np.isfinite(float(setup.price_list.budget))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_random_search_keeps_the_best_and_starts_from_the_start(family):
     config = Search.of("t", "control", accountant="zcdp", **{**SMALL, "steps": 12})
     shapes = resolved(config, family, short("noisygd"))
