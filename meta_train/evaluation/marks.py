@@ -17,7 +17,7 @@ from l2p.task.rows import Rows
 from meta_train.config.parts import EXCESS_FLOOR, USUAL, Scoring
 
 #: Draws of noise that the loss of a bought base rate is averaged over, from one key for all tasks.
-DRAWS, KEY = 8, 40_000
+DRAWS, KEY = 64, 40_000
 #: Share of the loss reached without features that the gap to the best one counts as at least.
 LEAST_WORTH = 0.1
 #: Logit of a share of the budget that is all of it.
