@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from l2p.base import struct
 from l2p.protectors import (
@@ -14,6 +15,7 @@ from l2p.protectors import (
     Centering,
     CurveScheduler,
     Decaying,
+    DeepProjector,
     Eigenbasis,
     KalmanProjector,
     LSTMProjector,
@@ -30,14 +32,20 @@ from l2p.protectors import (
     RowLength,
     ShareScheduler,
     Stepwise,
+    dp_adam_pulled,
 )
+from l2p.privacy.budget import Budget
+from l2p.protectors.conditioning import LOG_SIGNAL_RANGE
 from l2p.protectors.fields import KNOT_COLUMNS
+from l2p.protectors.hand_designed import Problem
+from l2p.protectors.learned import deep as deep_network
 from l2p.protectors.learned.curve_scheduler import PUBLIC_INPUTS, SCHEDULE_INPUTS
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.learned.line import LineStep
 from l2p.protectors.learned.lstm import NUM_UNITS
 from l2p.protectors.learned.recurrent import SCHEDULE_OUTPUTS
 from l2p.protectors.learned.retreat import Retreat
+from l2p.protectors.learned.tunable import lift
 from l2p.protectors.stepwise.networks import init_lstm, init_mlp
 from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.run.protector import Protector
@@ -275,6 +283,22 @@ def _eigenbasis() -> Eigenbasis:
     )
 
 
+def control_deep(key: jax.Array) -> Stepwise:
+    """Adam with a pull to the start, for losses that users bring along; every setting is a quadratic in log(mu N), and
+    the learning rate and the pull depend on the numbers of rows and of params."""
+    del key
+    adam = dp_adam_pulled(Problem(Budget(1.0, 1e-6)))
+    lifted = lift([adam] * 3, np.linspace(*LOG_SIGNAL_RANGE, 3).tolist())
+    return cast(Stepwise, lifted)
+
+
+def deep(key: jax.Array) -> Stepwise:
+    """`control_deep` with a network that corrects Adam in each coordinate."""
+    plain = control_deep(key)
+    network = init_mlp(jax.random.fold_in(key, 9), (deep_network.INPUTS, 8, 8, deep_network.OUTPUTS))
+    return plain.replace(projector=_as(DeepProjector, plain.projector, network=network))
+
+
 def paper(key: jax.Array) -> Stepwise:
     """The LSTM pair of Hong et al. (2021)."""
     scheduler, projector = jax.random.split(key)
@@ -328,6 +352,8 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "lstm_public": lstm_public,
     "lstm_spender": lstm_spender,
     "lstm_steps": lstm_steps,
+    "control_deep": control_deep,
+    "deep": deep,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,
