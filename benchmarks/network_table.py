@@ -229,14 +229,16 @@ class Cells:
     def __call__(self, case: Case, method: str, epsilon: float, seed: int) -> dict[str, float]:
         cell = (case.title, method, epsilon, seed)
         if cell not in self.scores:
-            ran = self._chosen(case, method, epsilon) if method.endswith(ORACLE) else method
-            self.scores[cell] = score(case, ran, epsilon, seed)
+            self.scores[cell] = score(case, self.protector(case, method, epsilon), epsilon, seed)
             with self._path.open("a") as file:
                 file.write(json.dumps({"cell": cell, **self.scores[cell]}) + "\n")
         return self.scores[cell]
 
-    def _chosen(self, case: Case, method: str, epsilon: float) -> str:
-        """The candidate of an oracle with the least mean loss on seeds of its own."""
+    def protector(self, case: Case, method: str, epsilon: float) -> Any:
+        """What runs for a method, as `protector_of` takes it: for an oracle the candidate with the least mean loss on
+        seeds of its own."""
+        if not method.endswith(ORACLE):
+            return method
         name = method.removesuffix(ORACLE)
         candidates = [f"{name} {rate:g} {clip:g}" for rate in RATES[name] for clip in CLIPS]
         return min(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2p.base import struct
+from l2p.privacy.budget import Budget
 from l2p.protectors import (
     AGD,
     BaseRate,
@@ -34,7 +35,6 @@ from l2p.protectors import (
     Stepwise,
     dp_adam_pulled,
 )
-from l2p.privacy.budget import Budget
 from l2p.protectors.conditioning import LOG_SIGNAL_RANGE
 from l2p.protectors.fields import KNOT_COLUMNS
 from l2p.protectors.hand_designed import Problem

@@ -22,6 +22,8 @@ from l2p.protectors.stepwise.stepwise import Stepwise
 BySize = Annotated[jax.Array, Coefficients((3,))]
 #: Logarithms of the numbers of rows and of params of a typical network, and half of the range beside them.
 TYPICAL_ROWS, TYPICAL_PARAMS, HALF_RANGE = math.log(2000.0), math.log(1800.0), 3.0
+#: What a step takes back of a coordinate's distance from the start, over the learning rate.
+PULL = 1.0
 
 
 @stored
@@ -111,9 +113,7 @@ class PulledAdam(Projector):
         rate, pull = self._rate_and_pull(params.shape[0], setup)
         return -rate * step + jnp.expm1(-rate * pull) * (params - start), (start, moments)
 
-    def _step(
-        self, moments: Moments, observation: Observation, setup: Setup
-    ) -> tuple[jax.Array, Moments]:
+    def _step(self, moments: Moments, observation: Observation, setup: Setup) -> tuple[jax.Array, Moments]:
         """Adam's step f32[p] over its learning rate, and the next moments."""
         first, second = (
             jax.nn.sigmoid(value(logit, setup.log_signal)) for logit in (self.logit_first, self.logit_second)
@@ -144,14 +144,8 @@ def noisygd_pulled(problem: Problem) -> Stepwise:
 def dp_adam_pulled(problem: Problem) -> Stepwise:
     """`dp_adam` with a decoupled pull back to the start."""
     del problem
-    adam = PulledAdam(
-        _for_any_size(RATE), _for_any_size(PULL), logit_constant(0.9), logit_constant(SECOND_DECAY)
-    )
+    adam = PulledAdam(_for_any_size(RATE), _for_any_size(PULL), logit_constant(0.9), logit_constant(SECOND_DECAY))
     return Stepwise(Decaying(log_clip_norm=log_constant(1.0), rate=jnp.array([0.0])), adam)
-
-
-#: Of a coordinate from its start, over the learning rate, at every step.
-PULL = 1.0
 
 
 def _for_any_size(constant: float) -> jax.Array:

@@ -1,0 +1,135 @@
+"""Adam with a pull to the start, and a network on top, on networks and sets that no training saw.
+
+    python benchmarks/deep_gate.py --trained runs/deep > benchmarks/pages/deep.md
+
+trains what the folder lacks, runs the cells that the results lack, and prints the page; with --page it prints what is
+there.
+"""
+
+import functools
+import itertools
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import tyro
+from network_table import CASES, EPSILONS, Case, Cells
+
+from l2p.checkpoints import checkpoint
+from meta_train.recipes import resolve
+from meta_train.training.loop import meta_train
+
+RESULTS = Path(__file__).parent / "results" / "deep.jsonl"
+CONTROL, NETWORKS = "control-deep", ("deep", "deep-1", "deep-2")
+UNTUNED, TUNED, ORACLE = "dp_adam", "dp_adam:tuned", "dp_adam:oracle"
+METHODS = (UNTUNED, "dp_adam_pulled", TUNED, ORACLE, CONTROL, *NETWORKS)
+#: The sets of which no rows and no networks were looked at before; digits are spent.
+SETS = ("openml:splice", "openml:waveform5000", "openml:cmc", "openml:credit.a")
+SPENT = "digits"
+SEEDS = 3
+INTRODUCTION = ""
+#: The most that the control may lose on the oracle; the shares of cells where the network has to be better than its
+#: control, and may be worse.
+NEAR, BETTER, WORSE = 0.02, 0.6, 0.03
+
+
+def trained(name: str, folder: Path) -> Path:
+    """The checkpoint of a recipe, or `deep-K` for the seed K of its training; trained where it is not there."""
+    recipe, _, seed = name.partition("-") if name in NETWORKS else (name, "", "")
+    config = resolve.resolve(recipe)
+    path = folder / name / f"{config.name}.safetensors"
+    return path if path.is_file() else meta_train(config.but(seed=int(seed or 0)), folder / name)
+
+
+class TrainedCells(Cells):
+    """Cells of which some methods are checkpoints of a folder."""
+
+    def __init__(self, path: Path, folder: Path):
+        super().__init__(path)
+        self._protector = functools.cache(lambda name: checkpoint.load(trained(name, folder)).protector)
+
+    def protector(self, case: Case, method: str, epsilon: float) -> Any:
+        if method in (CONTROL, *NETWORKS):
+            return self._protector(method)
+        return super().protector(case, method, epsilon)
+
+
+def losses(cells: Cells, case: Case, method: str, epsilon: float, score: str = "loss") -> np.ndarray:
+    """Scores f[SEEDS] of runs that are there."""
+    keys = [(case.title, method, epsilon, seed) for seed in range(SEEDS)]
+    return np.array([cells.scores[key][score] for key in keys if key in cells.scores])
+
+
+def verdict(cells: Cells, case: Case, epsilon: float, method: str, rival: str) -> str:
+    """Whether a method has less loss than a rival on the same starts, by two standard errors of paired differences."""
+    difference = losses(cells, case, method, epsilon) - losses(cells, case, rival, epsilon)
+    errors = difference.mean() / max(difference.std(ddof=1) / len(difference) ** 0.5, 1e-9)
+    return "better" if errors < -2 else "worse" if errors > 2 else "level"
+
+
+def mean(scores: np.ndarray) -> str:
+    """Mean f and its standard error, as a cell shows them; empty for too few runs."""
+    return f"{scores.mean():.3f} ({scores.std(ddof=1) / len(scores) ** 0.5:.3f})" if len(scores) == SEEDS else ""
+
+
+def table(cells: Cells, case: Case) -> Iterator[str]:
+    """Losses and accuracies of all methods on a network."""
+    yield f"\n### {case.title}\n"
+    yield "| method | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |"
+    yield "|---|" + "---|" * len(EPSILONS)
+    for method in METHODS:
+        shown = [mean(losses(cells, case, method, epsilon)) for epsilon in EPSILONS]
+        if all(shown):
+            accuracy = [losses(cells, case, method, epsilon, "accuracy").mean() for epsilon in EPSILONS]
+            both = (f"{loss}, {share:.1%}" for loss, share in zip(shown, accuracy, strict=True))
+            yield f"| `{method}` | " + " | ".join(both) + " |"
+
+
+def gate(cells: Cells, cases: list[Case]) -> Iterator[str]:
+    """The gate: how far the control is from the oracle, and in which cells networks are better than the control."""
+    every = list(itertools.product(cases, EPSILONS))
+    yield "| method | beside | cells | better | level | worse | mean difference of the loss |"
+    yield "|---|---|---|---|---|---|---|"
+    pairs = [("dp_adam_pulled", UNTUNED), (CONTROL, UNTUNED), (CONTROL, TUNED), (CONTROL, ORACLE)]
+    for method, rival in (*pairs, *((network, CONTROL) for network in NETWORKS)):
+        there = [cell for cell in every if all(len(losses(cells, cell[0], name, cell[1])) for name in (method, rival))]
+        if not there:
+            continue
+        verdicts = [verdict(cells, *cell, method, rival) for cell in there]
+        counts = " | ".join(f"{verdicts.count(word) / len(there):.0%}" for word in ("better", "level", "worse"))
+        ratios = [losses(cells, case, method, at).mean() / losses(cells, case, rival, at).mean() for case, at in there]
+        yield f"| `{method}` | `{rival}` | {len(there)} | {counts} | {np.expm1(np.log(ratios).mean()):+.1%} |"
+
+
+def page(cells: Cells) -> Iterator[str]:
+    yield f"{INTRODUCTION}({platform.machine()}, jax {jax.__version__}).\n"
+    unseen = [case for case in CASES if case.data in SETS]
+    yield from gate(cells, unseen)
+    yield "\nDigits, which are spent:\n"
+    yield from gate(cells, [case for case in CASES if case.data == SPENT])
+    yield "\n## Losses"
+    for case in CASES:
+        if case.data in (*SETS, SPENT):
+            yield from table(cells, case)
+
+
+def main(
+    trained: Annotated[Path, tyro.conf.arg(help="folder of the trained checkpoints")] = Path("runs/deep"),
+    out: Path = RESULTS,
+    sets: tuple[str, ...] = SETS,
+    methods: tuple[str, ...] = METHODS,
+    page_only: Annotated[bool, tyro.conf.arg(name="page")] = False,
+) -> None:
+    """Train and run what is not there, and print the page."""
+    cells = TrainedCells(out, trained)
+    chosen = [] if page_only else [case for case in CASES if case.data in sets]
+    for cell in itertools.product(chosen, methods, EPSILONS, range(SEEDS)):
+        cells(*cell)
+    print("\n".join(page(cells)))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
