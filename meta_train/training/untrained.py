@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from l2p.base import struct
-from l2p.privacy.budget import Budget
 from l2p.protectors import (
     AGD,
     BaseRate,
@@ -27,17 +25,15 @@ from l2p.protectors import (
     PublicFilter,
     PublicRecurrentScheduler,
     PublicTrust,
+    PulledAdam,
     RecurrentProjector,
     RecurrentScheduler,
     RecurrentSteps,
     RowLength,
     ShareScheduler,
     Stepwise,
-    dp_adam_pulled,
 )
-from l2p.protectors.conditioning import LOG_SIGNAL_RANGE
 from l2p.protectors.fields import KNOT_COLUMNS
-from l2p.protectors.hand_designed import Problem
 from l2p.protectors.learned import deep as deep_network
 from l2p.protectors.learned.curve_scheduler import PUBLIC_INPUTS, SCHEDULE_INPUTS
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
@@ -45,7 +41,6 @@ from l2p.protectors.learned.line import LineStep
 from l2p.protectors.learned.lstm import NUM_UNITS
 from l2p.protectors.learned.recurrent import SCHEDULE_OUTPUTS
 from l2p.protectors.learned.retreat import Retreat
-from l2p.protectors.learned.tunable import lift
 from l2p.protectors.stepwise.networks import init_lstm, init_mlp
 from l2p.protectors.stepwise.projectors import COORDINATE_INPUTS, MEMORY, TENSOR_INPUTS
 from l2p.run.protector import Protector
@@ -287,9 +282,13 @@ def control_deep(key: jax.Array) -> Stepwise:
     """Adam with a pull to the start, for losses that users bring along; every setting is a quadratic in log(mu N), and
     the learning rate and the pull depend on the numbers of rows and of params."""
     del key
-    adam = dp_adam_pulled(Problem(Budget(1.0, 1e-6)))
-    lifted = lift([adam] * 3, np.linspace(*LOG_SIGNAL_RANGE, 3).tolist())
-    return cast(Stepwise, lifted)
+    adam = PulledAdam(
+        log_learning_rate=_quadratic(math.log(0.03), 0.0, 0.0),
+        log_pull=_quadratic(0.0, 0.0, 0.0),
+        logit_first=_quadratic(math.log(9.0)),
+        logit_second=_quadratic(math.log(99.0)),
+    )
+    return Stepwise(Decaying(log_clip_norm=_quadratic(0.0), rate=_quadratic(0.0)), adam)
 
 
 def deep(key: jax.Array) -> Stepwise:
