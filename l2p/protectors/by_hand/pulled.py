@@ -22,8 +22,8 @@ from l2p.protectors.stepwise.stepwise import Stepwise
 BySize = Annotated[jax.Array, Coefficients((3,))]
 #: Logarithms of the numbers of rows and of params of a typical network, and half of the range beside them.
 TYPICAL_ROWS, TYPICAL_PARAMS, HALF_RANGE = math.log(2000.0), math.log(1800.0), 3.0
-#: What a step takes back of a coordinate's distance from the start, over the learning rate. More is better on tasks with
-#: label noise, up to 1 or 2, and less on digits where the budget is small (`benchmarks/network_pull.py`).
+#: What a step takes back of a coordinate's distance from the start, over the learning rate. More is better on tasks
+#: with label noise, up to 1 or 2, and less on digits where the budget is small (`benchmarks/network_pull.py`).
 PULL = 0.3
 #: Of gradients of networks, which are longer than those of linear models.
 CLIP_NORM = 3.0
