@@ -19,7 +19,9 @@ from meta_train.training.methods import method_for
 from meta_train.training.starting_points import starting_point
 
 EPSILONS, DELTA, SEEDS = (0.5, 3.0, 8.0), 1e-5, 3
-PULLS, CLIP_NORMS = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0), (1.0, 3.0)
+PULLS, CLIP_NORMS = (0.0, 0.1, 0.3, 0.5, 1.0), (1.0, 3.0)
+#: On digits; convolutions take longest.
+NETWORKS = ("dense 96-96", "adapter")
 INTRODUCTION = """\
 # Adam on networks with a pull to the start
 
@@ -49,7 +51,7 @@ def adam(pull: float, clip_norm: float) -> Stepwise:
 def lines() -> Iterator[str]:
     config = resolve.resolve("control-deep")
     evaluate = method_for(config, starting_point(config)).evaluator
-    cases = [case for case in CASES if case.data == "digits"]
+    cases = [case for case in CASES if case.data == "digits" and case.name in NETWORKS]
     yield "| clipping norm | pull | tasks | by log(mu N) | " + " | ".join(case.name for case in cases) + " |"
     yield "|---|---|---|---|" + "---|" * len(cases)
     for clip_norm in CLIP_NORMS:

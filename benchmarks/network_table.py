@@ -26,7 +26,17 @@ from l2p.tables.public import catalog
 
 RESULTS = Path(__file__).parent / "results" / "networks.jsonl"
 EPSILONS, DELTA, SEEDS = (0.5, 1.0, 3.0, 8.0), 1e-5, 10
-BY_HAND = ("dp_adam", "dp_adamw", "dp_adambc", "disk", "noisygd_pulled", "noisygd", "auto_clip", "hyfree")
+BY_HAND = (
+    "dp_adam",
+    "dp_adam_pulled",
+    "dp_adamw",
+    "dp_adambc",
+    "disk",
+    "noisygd_pulled",
+    "noisygd",
+    "auto_clip",
+    "hyfree",
+)
 #: Seeds below which a line is left out.
 LEAST_SEEDS = 3
 #: Those of which tuned settings ship.
