@@ -24,16 +24,33 @@ from meta_train.training.loop import meta_train
 
 RESULTS = Path(__file__).parent / "results" / "deep.jsonl"
 CONTROL, NETWORKS = "control-deep", ("deep", "deep-1")
-UNTUNED, TUNED, ORACLE = "dp_adam", "dp_adam:tuned", "dp_adam:oracle"
-METHODS = (UNTUNED, "dp_adam_pulled", TUNED, ORACLE, CONTROL, *NETWORKS)
+UNTUNED, PULLED, TUNED, ORACLE = "dp_adam", "dp_adam_pulled", "dp_adam:tuned", "dp_adam:oracle"
+METHODS = (UNTUNED, PULLED, TUNED, ORACLE, CONTROL, *NETWORKS)
 #: The sets of which no rows and no networks were looked at before; digits are spent.
 SETS = ("openml:splice", "openml:waveform5000", "openml:cmc", "openml:credit.a")
 SPENT = "digits"
 SEEDS = 3
-INTRODUCTION = ""
-#: The most that the control may lose on the oracle; the shares of cells where the network has to be better than its
-#: control, and may be worse.
-NEAR, BETTER, WORSE = 0.02, 0.6, 0.03
+INTRODUCTION = """\
+# A learned protector of networks: the gate stays shut
+
+`control-deep` is `dp_adam_pulled`, Adam with a pull to the start, whose settings are curves over log(mu N) over the
+root of the number of params, and for the rate and the pull over the numbers of rows and of params. `deep` has a network
+of 227 weights on top, which reads every coordinate's gradients in units of their noise. Both were trained on public
+tasks (`meta_train/recipes/deep.toml`), by 120 steps of derivatives of whole runs; `deep-1` is another seed of `deep`.
+`dp_adam_pulled` has constants instead, a pull of .3 and a clipping norm of 3, chosen on digits and on public tasks
+([how](network_pull.md)). Cells are a network of [networks.md](networks.md) at a budget; better or worse is beyond two
+standard errors of paired differences over 3 seeds. No choice was made on splice, waveform5000, cmc and credit.a.
+
+The gate asks that the control is within 2 % of `dp_adam:oracle`, and that the network is better than its control in
+60 % of cells and worse in 3 %, for three seeds of training. On tasks like those of its training the network has 2 %
+less loss than its control (scores of -.518 and -.514 beside -.493); here it is level in most cells, and worse in more
+than 3 %, so that no third seed was trained and no checkpoint ships. The control alone does well on noisy labels
+and ends far above `dp_adam` on digits, whose classes are easily told apart: its tasks have taught it to distrust the
+gradients of large networks. The network sees that, and makes up a part of it.
+
+What helps everywhere but on digits at small budgets is the pull, with longer clipping norms: the loss of untuned
+`dp_adam` rises with epsilon where tables are small, that of `dp_adam_pulled` stays level or falls but on credit.a.
+"""
 
 
 def trained(name: str, folder: Path) -> Path:
@@ -93,9 +110,13 @@ def gate(cells: Cells, cases: list[Case]) -> Iterator[str]:
     every = list(itertools.product(cases, EPSILONS))
     yield "| method | beside | cells | better | level | worse | mean difference of the loss |"
     yield "|---|---|---|---|---|---|---|"
-    pairs = [("dp_adam_pulled", UNTUNED), (CONTROL, UNTUNED), (CONTROL, TUNED), (CONTROL, ORACLE)]
+    pairs = [(PULLED, UNTUNED), (PULLED, TUNED), (CONTROL, UNTUNED), (CONTROL, TUNED), (CONTROL, ORACLE)]
     for method, rival in (*pairs, *((network, CONTROL) for network in NETWORKS)):
-        there = [cell for cell in every if all(len(losses(cells, cell[0], name, cell[1])) for name in (method, rival))]
+        there = [
+            cell
+            for cell in every
+            if all(len(losses(cells, cell[0], name, cell[1])) == SEEDS for name in (method, rival))
+        ]
         if not there:
             continue
         verdicts = [verdict(cells, *cell, method, rival) for cell in there]
