@@ -93,16 +93,19 @@ def mean(scores: np.ndarray) -> str:
 
 
 def table(cells: Cells, case: Case) -> Iterator[str]:
-    """Losses and accuracies of all methods on a network."""
-    yield f"\n### {case.title}\n"
-    yield "| method | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |"
-    yield "|---|" + "---|" * len(EPSILONS)
+    """Losses and accuracies of the methods on a network; nothing without any."""
+    lines = []
     for method in METHODS:
         shown = [mean(losses(cells, case, method, epsilon)) for epsilon in EPSILONS]
         if all(shown):
             accuracy = [losses(cells, case, method, epsilon, "accuracy").mean() for epsilon in EPSILONS]
             both = (f"{loss}, {share:.1%}" for loss, share in zip(shown, accuracy, strict=True))
-            yield f"| `{method}` | " + " | ".join(both) + " |"
+            lines.append(f"| `{method}` | " + " | ".join(both) + " |")
+    if lines:
+        yield f"\n### {case.title}\n"
+        yield "| method | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |"
+        yield "|---|" + "---|" * len(EPSILONS)
+        yield from lines
 
 
 def gate(cells: Cells, cases: list[Case]) -> Iterator[str]:

@@ -72,7 +72,9 @@ def test_a_loss_and_its_mirror_image_end_in_mirror_images():
     signs, start = jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.arange(4.0)
     gradients = drawn(1, 4)
     end = run(learned, gradients, start)
-    np.testing.assert_allclose(run(learned, signs * gradients, signs * start), signs * end, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        run(learned, signs[None, :] * gradients, signs * start), signs * end, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_the_unit_of_gradients_does_not_matter():
