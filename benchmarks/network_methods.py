@@ -1,4 +1,4 @@
-"""Hand-designed methods, untuned, on networks that a user brings along: why `dp_adam` is their default.
+"""Hand-designed methods, untuned, on networks that a user brings along: why their default is a relative of `dp_adam`.
 
     python benchmarks/network_methods.py > benchmarks/pages/network_methods.md
 
@@ -27,9 +27,9 @@ INTRODUCTION = """\
 Hand-designed methods, untuned, on losses that a user brings along: mean test loss and accuracy after a simulated run,
 over 3 seeds; delta 1e-5. scikit-learn's digits (1,400 rows to train on; even chances for ten digits have a loss of
 2.30), and 10,000 rows of four classes with 30 correlated features; one hidden layer of 32 tanh units, or two of 96 that
-are rectified. `dp_adam` is the default: it and its two relatives end below the start in every case and near the best in
-most, where gradient descent, whose steps grow with the noise, ends far above the start on two layers. It was chosen on
-these sets, and its rate is not learned yet.
+are rectified. `dp_adam` and its two relatives end below the start in every case and near the best in most, where
+gradient descent, whose steps grow with the noise, ends far above the start on two layers. `dp_adam` was chosen on these
+sets; by default it has a pull to the start, too ([networks.md](networks.md)).
 
 `python benchmarks/network_methods.py > benchmarks/pages/network_methods.md`"""
 EPSILONS, DELTA, SEEDS = (1.0, 3.0), 1e-5, 3

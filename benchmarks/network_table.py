@@ -26,7 +26,17 @@ from l2p.tables.public import catalog
 
 RESULTS = Path(__file__).parent / "results" / "networks.jsonl"
 EPSILONS, DELTA, SEEDS = (0.5, 1.0, 3.0, 8.0), 1e-5, 10
-BY_HAND = ("dp_adam", "dp_adamw", "dp_adambc", "disk", "noisygd_pulled", "noisygd", "auto_clip", "hyfree")
+BY_HAND = (
+    "dp_adam",
+    "dp_adam_pulled",
+    "dp_adamw",
+    "dp_adambc",
+    "disk",
+    "noisygd_pulled",
+    "noisygd",
+    "auto_clip",
+    "hyfree",
+)
 #: Seeds below which a line is left out.
 LEAST_SEEDS = 3
 #: Those of which tuned settings ship.
@@ -57,9 +67,11 @@ came among the tasks, and then images: they are spent, and home to untuned `dp_a
 loss there where budgets are small ([why](network_settings.md)), also with pictures among the tasks (1.08, 1.26 and 1.37
 at epsilon .5 with dense layers, convolutions and an adapter, after 160 steps of the recipe with all of it kept). So
 half of what training changed ships (`kept` in the recipe), which was chosen on the digits at epsilon .5. Nothing was
-chosen on MNIST, splice, waveform5000, cmc, credit.a and ipums_br. Untuned `dp_adam` stays the default, since the head
-on MNIST has 3 to 4 % less loss with it at epsilon .5 and 1; but on cmc, credit.a and ipums_br it ends above its start,
-and so do the shipped settings at some budgets, less far.
+chosen on MNIST, splice, waveform5000, cmc, credit.a and ipums_br. On cmc, credit.a and ipums_br `dp_adam` ends above
+its start, and so do the shipped settings at some budgets, less far. `dp_adam_pulled`, the default, never does: its two
+constants were chosen on digits and on public tasks ([how](network_pull.md)), and in their mean it is better than
+`dp_adam`. It is worse with the head on MNIST, and on digits where budgets are small. A learned one is
+[not ready](deep.md).
 
 `python benchmarks/network_table.py --page > benchmarks/pages/networks.md`
 """
@@ -229,14 +241,16 @@ class Cells:
     def __call__(self, case: Case, method: str, epsilon: float, seed: int) -> dict[str, float]:
         cell = (case.title, method, epsilon, seed)
         if cell not in self.scores:
-            ran = self._chosen(case, method, epsilon) if method.endswith(ORACLE) else method
-            self.scores[cell] = score(case, ran, epsilon, seed)
+            self.scores[cell] = score(case, self.protector(case, method, epsilon), epsilon, seed)
             with self._path.open("a") as file:
                 file.write(json.dumps({"cell": cell, **self.scores[cell]}) + "\n")
         return self.scores[cell]
 
-    def _chosen(self, case: Case, method: str, epsilon: float) -> str:
-        """The candidate of an oracle with the least mean loss on seeds of its own."""
+    def protector(self, case: Case, method: str, epsilon: float) -> Any:
+        """What runs for a method, as `protector_of` takes it: for an oracle the candidate with the least mean loss on
+        seeds of its own."""
+        if not method.endswith(ORACLE):
+            return method
         name = method.removesuffix(ORACLE)
         candidates = [f"{name} {rate:g} {clip:g}" for rate in RATES[name] for clip in CLIPS]
         return min(
@@ -255,11 +269,12 @@ def page(cells: Cells) -> Iterator[str]:
             yield "|---|---|" + "---|" * len(EPSILONS)
             yield from lines
     yield from comparison(cells)
+    yield from comparison(cells, "dp_adam_pulled")
     yield CONTEXT
 
 
 def comparison(cells: Cells, tuned: str = "dp_adam:tuned", untuned: str = "dp_adam") -> Iterator[str]:
-    """In which cells tuned settings are better and worse than untuned ones, by paired differences over seeds."""
+    """In which cells other settings are better and worse than untuned ones, by paired differences over seeds."""
     yield f"\n## `{tuned}` beside `{untuned}`\n"
     yield "Cells by paired differences over seeds, beyond two standard errors or within (level).\n"
     yield "| score | better | level | worse | worse in |\n|---|---|---|---|---|"

@@ -30,10 +30,11 @@ from l2p.protectors.by_hand.pass_glm import PassGLM, pass_glm
 from l2p.protectors.by_hand.planned_bolt_on import PlannedBoltOn, bolt_on
 from l2p.protectors.by_hand.pnsgd import PNSGD, pnsgd
 from l2p.protectors.by_hand.private_meta import PrivateMeta, private_meta
-from l2p.protectors.by_hand.pulled import TowardsStart, noisygd_pulled
+from l2p.protectors.by_hand.pulled import PulledAdam, TowardsStart, dp_adam_pulled, noisygd_pulled
 from l2p.protectors.by_hand.scaled_adam import ScaledAdam, ScaleThenPrivatize, dp_adam_scaled
 from l2p.protectors.hand_designed import HandDesigned
 from l2p.protectors.learned.curve_scheduler import CurveScheduler
+from l2p.protectors.learned.deep import DeepProjector
 from l2p.protectors.learned.kalman import KalmanProjector
 from l2p.protectors.learned.line import LineStep
 from l2p.protectors.learned.lstm import LSTMProjector, LSTMScheduler

@@ -11,7 +11,7 @@ from meta_train.config.base import KIND, MetaConfig
 from meta_train.config.kinds.constrained import Constrained
 from meta_train.config.kinds.every_model import Addition, EveryModel
 from meta_train.config.kinds.hand_designed import Comparison, Search
-from meta_train.config.kinds.networks import OfNetworks
+from meta_train.config.kinds.networks import OfNetworks, ThroughNetworks
 from meta_train.config.kinds.own_tables import OwnConstants, OwnTables
 from meta_train.config.kinds.plain import Perturbed, Plain
 
@@ -27,6 +27,7 @@ KINDS: tuple[type[MetaConfig], ...] = (
     Search,
     Comparison,
     OfNetworks,
+    ThroughNetworks,
 )
 
 

@@ -14,6 +14,7 @@ from l2p.protectors import (
     Centering,
     CurveScheduler,
     Decaying,
+    DeepProjector,
     Eigenbasis,
     KalmanProjector,
     LSTMProjector,
@@ -24,6 +25,7 @@ from l2p.protectors import (
     PublicFilter,
     PublicRecurrentScheduler,
     PublicTrust,
+    PulledAdam,
     RecurrentProjector,
     RecurrentScheduler,
     RecurrentSteps,
@@ -32,6 +34,7 @@ from l2p.protectors import (
     Stepwise,
 )
 from l2p.protectors.fields import KNOT_COLUMNS
+from l2p.protectors.learned import deep as deep_network
 from l2p.protectors.learned.curve_scheduler import PUBLIC_INPUTS, SCHEDULE_INPUTS
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.learned.line import LineStep
@@ -275,6 +278,26 @@ def _eigenbasis() -> Eigenbasis:
     )
 
 
+def control_deep(key: jax.Array) -> Stepwise:
+    """Adam with a pull to the start, for losses that users bring along; every setting is a quadratic in log(mu N), and
+    the learning rate and the pull depend on the numbers of rows and of params."""
+    del key
+    adam = PulledAdam(
+        log_learning_rate=_quadratic(math.log(0.03), 0.0, 0.0),
+        log_pull=_quadratic(0.0, 0.0, 0.0),
+        logit_first=_quadratic(math.log(9.0)),
+        logit_second=_quadratic(math.log(99.0)),
+    )
+    return Stepwise(Decaying(log_clip_norm=_quadratic(0.0), rate=_quadratic(0.0)), adam)
+
+
+def deep(key: jax.Array) -> Stepwise:
+    """`control_deep` with a network that corrects Adam in each coordinate."""
+    plain = control_deep(key)
+    network = init_mlp(jax.random.fold_in(key, 9), (deep_network.INPUTS, 8, 8, deep_network.OUTPUTS))
+    return plain.replace(projector=_as(DeepProjector, plain.projector, network=network))
+
+
 def paper(key: jax.Array) -> Stepwise:
     """The LSTM pair of Hong et al. (2021)."""
     scheduler, projector = jax.random.split(key)
@@ -328,6 +351,8 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "lstm_public": lstm_public,
     "lstm_spender": lstm_spender,
     "lstm_steps": lstm_steps,
+    "control_deep": control_deep,
+    "deep": deep,
     "paper": paper,
     "paper_norm": paper_norm,
     "agd": agd,

@@ -30,7 +30,17 @@ def methods():
     first = {
         type(protector): name for name, protector in reversed(by_name.items()) if type(protector) in CLASSES.values()
     }
-    of_parts = "noisygd", "adamix_projected", "ngd", "pda_dpmd", "outpert", "dp_adambc", "disk", "noisygd_pulled"
+    of_parts = (
+        "noisygd",
+        "adamix_projected",
+        "ngd",
+        "pda_dpmd",
+        "outpert",
+        "dp_adambc",
+        "disk",
+        "noisygd_pulled",
+        "dp_adam_pulled",
+    )
     return {name: by_name[name] for name in (*first.values(), *of_parts)}
 
 
@@ -40,6 +50,7 @@ def examples():
     universal, paper, kalman = (
         BUILDERS[name](jax.random.key(0)) for name in ("universal_batches", "paper", "control_retreat")
     )
+    deep = BUILDERS["deep"](jax.random.key(0))
     pair, of_steps = (BUILDERS[name](jax.random.key(0)) for name in ("lstm_public", "lstm_steps"))
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
     by_name = methods()
@@ -50,6 +61,7 @@ def examples():
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,
         "kalman": kalman,
+        "deep": deep,
         "with_public": BUILDERS["control_public"](jax.random.key(0)),
         "lstm_public": pair,
         "lstm_steps": of_steps,

@@ -17,7 +17,7 @@ from l2p.protectors.stepwise.purchase import KINDS
 from tests.checkpoints.damaged_files import changed, encoded, examples, methods, parts, refused, write
 
 #: Names of the examples. Those with networks are made where they are used, which compiles.
-NAMES = (*methods(), "paper", "universal", "kalman", "with_public", "lstm_public", "lstm_steps")
+NAMES = (*methods(), "paper", "universal", "kalman", "deep", "with_public", "lstm_public", "lstm_steps")
 SAMPLERS = [
     "Poisson", 3, None, {}, {"name": ["Poisson"]}, {"name": "Poisson"}, {"name": "Poisson", "sampling_rate": 1.5},
     {"name": "Poisson", "sampling_rate": "0.1"}, {"name": "Poisson", "sampling_rate": [0.1]},

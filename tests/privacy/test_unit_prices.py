@@ -278,7 +278,7 @@ def test_planning_sees_the_noise_of_units():
 #: Methods that ask for Gaussian sums of all rows alone, under an accountant that adds them up.
 TAKES_UNITS = {"adadp", "auto_clip", "dp_fc", "dp_ls", "dp_newton", "hyfree", "linear_scaling", "noisygd"}
 TAKES_UNITS |= {"noisygd_mean", "pass_glm", "dp_adam", "dp_adamw", "dp_adambc", "dp_adam_scaled", "disk"}
-TAKES_UNITS |= {"noisygd_pulled"}
+TAKES_UNITS |= {"noisygd_pulled", "dp_adam_pulled"}
 #: Likewise; all but the last learn from public rows, which are nobody's units.
 TAKES_UNITS |= {
     "adamix",

@@ -35,6 +35,7 @@ from tests.protectors.examples import (
     CHOICE,
     CONTROL,
     COVARIANCE,
+    DEEP,
     EIGENBASIS,
     EVEN,
     GRADIENT,
@@ -108,6 +109,8 @@ CASES = {
     "dp_adam_scaled": Case(each=(SCALED,)),
     "disk": Case(),
     "noisygd_pulled": Case(),
+    "dp_adam_pulled": Case(),
+    "deep": Case(DEEP),
     "auto_clip": Case(AutoClip(EVEN, sgd(1.0), **logs(stability=0.2)), each=(NORMALIZED,)),
     "adadp": Case(ADADP, each=(GRADIENT, GRADIENT)),
     "adadp, batches": Case(

@@ -26,6 +26,7 @@ ALIKE = {
     "dp_adam": "noisygd",
     "dp_adamw": "noisygd",
     "noisygd_pulled": "noisygd",
+    "dp_adam_pulled": "deep",
     "agd_gumbel": "agd",
     "adadp, batches": "adadp",
     "adadp, permutation epochs": "adadp",

@@ -18,6 +18,7 @@ from l2p.protectors import (
     Centering,
     CurveScheduler,
     Decaying,
+    DeepProjector,
     Eigenbasis,
     FineTuned,
     HyFree,
@@ -40,6 +41,7 @@ from l2p.protectors import (
     ShareScheduler,
     Stepwise,
 )
+from l2p.protectors.learned import deep
 from l2p.protectors.learned.curve_scheduler import PUBLIC_INPUTS, SCHEDULE_INPUTS
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.learned.line import LineStep
@@ -113,6 +115,16 @@ def sgd(rate=2.0, momentum=0.5):
 
 ADAGRAD_LIKE = Optax("adam", {"learning_rate": jnp.log(f32([0.2])), "b1": f32([0.8])})
 EVEN = Decaying(jnp.log(f32([1.0])), f32([0.0]))
+DEEP = Stepwise(
+    EVEN,
+    DeepProjector(
+        f32([[-2.0, 0.1, 0.1]]),
+        f32([[-1.0, 0.1, 0.1]]),
+        f32([1.0]),
+        f32([3.0]),
+        network((deep.INPUTS, 4, deep.OUTPUTS)),
+    ),
+)
 SHARES = ShareScheduler(f32([[0.1, 0.3], [0.1, 0.0]]), f32([[-0.2, 0.3]]))
 MEAN_OF_ROWS = Centering(f32([-2.2]), f32(-1.2), f32(0.5), f32(1.5))
 CONTROL = Stepwise(

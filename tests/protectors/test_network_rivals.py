@@ -104,7 +104,9 @@ def test_a_pull_ends_where_a_ridge_around_the_start_does():
     np.testing.assert_allclose(end, expected, atol=0.03 * np.linalg.norm(expected))
 
 
-@pytest.mark.parametrize("name", ["dp_adam", "dp_adamw", "dp_adambc", "dp_adam_scaled", "disk", "noisygd_pulled"])
+@pytest.mark.parametrize(
+    "name", ["dp_adam", "dp_adamw", "dp_adambc", "dp_adam_scaled", "disk", "noisygd_pulled", "dp_adam_pulled"]
+)
 def test_they_train_models_of_users_own(name):
     assert HAND_DESIGNED[name](BUDGET).any_model
 

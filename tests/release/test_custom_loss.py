@@ -253,7 +253,7 @@ class Shifted(Logistic):
 
 
 def test_a_model_object_is_taken_where_a_name_is(tmp_path):
-    assert default_for(Shifted()) == "dp_adam"
+    assert default_for(Shifted()) == "dp_adam_pulled"
     result = l2p.private_train(ROWS, "noisygd_mean", BUDGET, model=Shifted(), key=KEY)
     assert result.card.model == "shifted"
     assert result.predict(ROWS).shape == (NUM_ROWS,)

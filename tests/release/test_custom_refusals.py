@@ -154,7 +154,7 @@ def test_what_shapes_tell_is_refused_before_a_value_is_read(case, refused, monke
 LATER = {
     "a learned protector": (
         {"protector": "universal"},
-        "was made for .*, not for custom:4, .*; for custom use dp_adam",
+        "was made for .*, not for custom:4, .*; for custom use dp_adam_pulled",
     ),
     "a private mean": ({"protector": "noisygd_mean"}, "has no intercept to absorb the shift; choose noisygd"),
     "features": (

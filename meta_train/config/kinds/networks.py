@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from meta_train.config.base import MetaConfig
-from meta_train.config.learners import Perturbation
+from meta_train.config.learners import Descent, Perturbation
 from meta_train.config.networks import Networks
 from meta_train.config.parts import AnyStart
 
@@ -17,3 +17,13 @@ class OfNetworks(MetaConfig):
     start: AnyStart
     tasks: Networks
     learner: Perturbation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ThroughNetworks(MetaConfig):
+    """By backpropagation through runs, clipped between their steps (`damping`)."""
+
+    kind: ClassVar[str] = "through_networks"
+    start: AnyStart
+    tasks: Networks
+    learner: Descent

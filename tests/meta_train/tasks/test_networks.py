@@ -1,5 +1,7 @@
 """Networks of tasks: losses as users bring them, on rows that lie in lines."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from l2p.checkpoints import checkpoint
 from l2p.models.custom import CustomLoss
 from l2p.oracle.setup import Setup
 from l2p.privacy.cap.filter import Filter
-from meta_train.config import OfNetworks
+from meta_train.config import OfNetworks, ThroughNetworks
 from meta_train.evaluation.budgets import ByMu
 from meta_train.recipes.resolve import resolve
 from meta_train.tasks import networks
@@ -107,16 +109,13 @@ def test_a_network_of_more_params_needs_more_rows_for_as_much_signal():
     assert signal[0] == pytest.approx(signal[2], abs=1e-5)
 
 
+#: Tasks that are quickly compiled.
+SMALL = {"num_features": (6,), "sources": ("synthetic:classes:3",), "models": ("relu:4:3",), "tasks": 8, "rows": 64}
+
+
 @pytest.mark.slow
 def test_a_method_is_tuned_on_networks_and_then_trains_a_users_own(tmp_path):
-    fields = {
-        "num_features": (6,),
-        "sources": ("synthetic:classes:3",),
-        "models": ("relu:4:3",),
-        "tasks": 8,
-        "rows": 64,
-    }
-    config = OfNetworks.of("mine", "dp_adam", coefficients=2, num_steps=3, steps=2, eval_tasks=8, pairs=1, **fields)
+    config = OfNetworks.of("mine", "dp_adam", coefficients=2, num_steps=3, steps=2, eval_tasks=8, pairs=1, **SMALL)
     path, half_path = meta_train(config, tmp_path / "all"), meta_train(config.but(kept=0.5), tmp_path / "half")
     tuned, half = (checkpoint.load(str(path)).protector for path in (path, half_path))
     start = l2p.load("dp_adam", l2p.Budget(1.0, 1e-5))
@@ -134,6 +133,27 @@ def test_a_method_is_tuned_on_networks_and_then_trains_a_users_own(tmp_path):
         params=jnp.ones(2),
     )
     assert result.card.steps == 3
+
+
+@pytest.mark.slow
+def test_a_network_learns_by_derivatives_of_runs_of_networks(tmp_path):
+    config = ThroughNetworks.of("mine", "deep", num_steps=3, steps=2, eval_tasks=8, damping=10.0, **SMALL)
+    lines = meta_train(config, tmp_path).with_name("log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["finite"] for line in lines] == [1.0, 1.0]
+    trained = checkpoint.load(str(tmp_path / "mine.safetensors")).protector
+    data = {"x": np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)}
+    ends = [
+        l2p.private_train(
+            data,
+            protector,
+            l2p.Budget(1.0, 1e-5),
+            model=lambda params, row: jnp.square(row["x"] - params["a"]).sum() + params["b"] ** 2,
+            params={"a": jnp.ones(2), "b": jnp.ones(())},
+            key=jax.random.key(0),
+        ).params["b"]
+        for protector in (trained, trained.replace(projector=trained.projector.replace(network=None)))
+    ]
+    assert ends[0] != ends[1]
 
 
 def test_shipped_settings_are_of_networks_that_no_digits_were_among():
