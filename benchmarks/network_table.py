@@ -71,7 +71,7 @@ chosen on MNIST, splice, waveform5000, cmc, credit.a and ipums_br. On cmc, credi
 its start, and so do the shipped settings at some budgets, less far. `dp_adam_pulled`, the default, never does: its two
 constants were chosen on digits and on public tasks ([how](network_pull.md)), and in their mean it is better than
 `dp_adam`. It is worse with the head on MNIST, and on digits where budgets are small. A learned one is
-[not ready](deep.md).
+[not ready](deep.md); rivals that were tuned by equally many runs are [on a page of their own](network_rivals.md).
 
 `python benchmarks/network_table.py --page > benchmarks/pages/networks.md`
 """
