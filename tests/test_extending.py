@@ -116,7 +116,7 @@ FORGOTTEN = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("part", [0, 1], ids=["line", "row"])
 def test_forgetting_the_line_or_the_row_fails_a_test(copy, part):
     """All four additions are tested in one process, since each imports JAX."""

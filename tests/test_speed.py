@@ -147,7 +147,7 @@ def test_plain_losses_are_those_of_the_models_in_either_layout(model):
     np.testing.assert_allclose(losses(model, params, table.T, labels, by_feature=True), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_batches_replicates_releases_passes_and_accounting_do_the_same_work_as_their_peers(monkeypatch):
     for part in (replicates, releases, passes):
         monkeypatch.setattr(part, "QUICK_ROWS", 600)

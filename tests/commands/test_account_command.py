@@ -181,7 +181,7 @@ def test_the_table_marks_what_is_no_guarantee_for_adaptive_noise(account):
     assert "this run's noise did" in out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_noise_steps_and_epsilon_are_planned(account):
     target, rate = ("--epsilon", ".1", "--delta", "1e-8"), ("--sampling-rate", str(1000 / ROWS))
     code, out = account(*target, "--steps", "50", *rate, "--accountant", "rdp", "--json")

@@ -108,7 +108,7 @@ def test_the_experiment_of_the_readme_is_the_one_that_was_committed():
     assert [results.cell(row) for row in rows] == cells
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_share_a_folder(tiny, tmp_path):
     def start(shard):
         words = ["compare", "--config", str(tiny), "--out", str(tmp_path), "--shard", shard]

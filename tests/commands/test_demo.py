@@ -15,7 +15,7 @@ PROJECT = Path(demo.__file__).parents[2] / "pyproject.toml"
 WHEEL = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_shows_who_wins_releases_one_model_and_says_what_to_type_next(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "HAND_DESIGNED", ("noisygd",))
     monkeypatch.setattr(demo, "EPSILONS", (1.0, 3.0))

@@ -61,7 +61,7 @@ def drawing(monkeypatch, *candidates):
     monkeypatch.setattr(module, "draws", some)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cell_certifies_all_of_its_runs_within_its_budget_competes_and_resumes(config, monkeypatch):
     rows = compare(config)
     chosen = [row for row in rows if row["method"] == "noisygd:private"]

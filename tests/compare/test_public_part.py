@@ -135,7 +135,7 @@ def test_a_vmapped_seed_reads_its_own_public_rows():
         np.testing.assert_allclose(outcome.params[i, 0], params, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_who_reads_no_public_rows_has_all_of_them_as_private_ones(config):
     plain = compare(dataclasses.replace(config, methods=("noisygd",)))
     shared = dataclasses.replace(config, out=config.out.with_name("shared"), public_share=0.05)

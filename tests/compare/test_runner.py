@@ -58,7 +58,7 @@ def test_an_accountant_without_a_theorem_for_a_method_gives_empty_cells(config):
     assert agd["test_accuracy"] is agd["epsilon_certified"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_dpsgd_is_compared_where_its_accountant_has_a_theorem_and_noted_where_not(config, tmp_path):
     config = dataclasses.replace(config, methods=("noisygd", "dpsgd"), epsilon=(2.0,), seeds=1)
     noisygd, dpsgd = compare(config)
@@ -97,7 +97,7 @@ def test_curves_end_where_runs_do_and_their_shares_are_the_budget(config):
     assert (losses["noisygd"][:, -1] < losses["noisygd"][:, 0]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_papers_forms_keep_their_neighbours_and_accountants_and_are_marked(config, capsys):
     config = dataclasses.replace(config, methods=("sgd_adv", "sgd_ma"), epsilon=(0.05, 2.0), delta=1e-8)
     config = dataclasses.replace(config, accountant="rdp", seeds=1)

@@ -31,7 +31,7 @@ def frozen(tmp_path, name="still", **fields):
     return str(path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     still = frozen(tmp_path)
     centred = frozen(tmp_path, "centred", purchases=checkpoint.load("control-minibatch").protector.purchases[:1])
@@ -52,7 +52,7 @@ def test_a_pretrained_run_starts_from_the_public_solution(tmp_path):
     assert mapped["test_loss"] == pytest.approx(expected, rel=1e-2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_projected_run_steps_along_the_directions_of_the_public_set(tmp_path):
     methods = ("noisygd", "noisygd:projected", "noisygd:projected:oracle", "noisygd:private:projected", "agd:projected")
     config = CompareConfig(
@@ -83,7 +83,7 @@ def test_a_pretrained_method_needs_the_same_features_and_other_rows(config, monk
         assert not results.is_scored(row)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_oracle_settings_are_the_best_of_those_tried_and_are_not_certified(config):
     config = dataclasses.replace(config, methods=("noisygd", "noisygd:oracle"), epsilon=(0.5,), seeds=2)
     main(config)

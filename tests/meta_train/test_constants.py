@@ -89,7 +89,7 @@ def test_what_ships_has_the_values_that_scored_best(fold):
     assert jnp.isfinite(loaded.card["held_out"]["held_out_score"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_ends_with_the_choice(tmp_path):
     config = Plain.of(
         "x",

@@ -187,7 +187,7 @@ def test_a_run_keeps_its_budget_in_float64_and_learns_where_it_is_large(name, me
     assert float(mean_loss(params, model, rows)) < 0.95 * float(mean_loss(model.init(D), model, rows))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_meta_gradients_through_the_hinges_kink_are_finite():
     model, rows = EVERY["hinge"], table("hinge")
     on_kink = f32([0.0, 0.0, 0.0, 2.0])  # margin 1 everywhere: at the kink of every row of class 1
@@ -216,7 +216,7 @@ def test_least_squares_end_at_the_solution_of_the_normal_equations(name):
     np.testing.assert_allclose(params, np.linalg.lstsq(lines, np.asarray(rows.y, float), rcond=None)[0], atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
     rows, params = solution("hinge")
     sign, lines = 2 * np.asarray(rows.y, float) - 1, np.asarray(EVERY["hinge"].design(rows.x), float)

@@ -113,7 +113,7 @@ def test_at_one_budget_it_finds_what_a_run_on_rows_as_they_come_does_not():
     assert loss(stepping(geometry(1.0))) < loss(stepping()) - 0.03
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_meta_gradients_reach_power_and_ridge():
     def loss(purchase: PublicGeometry) -> jax.Array:
         released, *_ = run(stepping(purchase), jnp.zeros(D + 1), ROWS, SETUP, jax.random.key(0))

@@ -111,7 +111,7 @@ def test_a_start_that_is_too_narrow_is_widened_where_there_is_signal():
     assert widened < 0.5 < 1.5 < stayed_wide
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_steps_are_bounded_by_the_largest_curvature_where_second_moments_are_unknown():
     """Curvature may be ten times what is assumed; distances are still told by the latter."""
 

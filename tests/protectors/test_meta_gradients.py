@@ -95,7 +95,19 @@ BEFORE_BASIS = (
 
 
 #: Cases that compile longest and resemble others most.
-LONG = ("private_meta", "amp", "dpsgd", "adassp", "hyfree", "adamix", "ppsgd", "objpert", "networks, row length, *")
+LONG = (
+    "private_meta",
+    "amp",
+    "dpsgd",
+    "adassp",
+    "hyfree",
+    "adamix",
+    "ppsgd",
+    "objpert",
+    "networks*",
+    "pair",
+    "*norm query",
+)
 
 
 @pytest.mark.long(cases=LONG)

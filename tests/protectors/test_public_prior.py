@@ -115,7 +115,7 @@ def test_many_public_rows_are_followed_and_few_that_contradict_one_another_are_n
     assert chosen(padded) == chosen(rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_more_there_are():
     few, many = table(40, 1), table(4000, 2)
     first, second = begun(table(300, 3), few), begun(table(300, 4), few)

@@ -53,7 +53,7 @@ def test_its_derivatives_are_finite_where_nothing_has_moved_or_nothing_is_noise(
         assert all(np.isfinite(slope).all() for slope in slopes)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_table_without_signal_ends_nearer_to_its_start_and_an_easy_one_where_it_did():
     model, num = MODELS["logistic"], 400
     chance = np.random.default_rng(1)

@@ -117,7 +117,7 @@ def test_a_gradient_that_is_too_long_is_not_answered(monkeypatch):
         l2p.private_train(Rows(table().x[:299], table().y[:299], table().mask[:299]), "amp", Budget(0.8, 1e-6))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_release_is_certified_and_at_a_huge_budget_is_that_of_objective_perturbation():
     result = l2p.private_train(table(), "amp", Budget(EPSILON, DELTA))
     assert (result.card.accountant, result.card.epsilon_certified, len(result.trace)) == ("basic", EPSILON, 1)

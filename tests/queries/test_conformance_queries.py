@@ -163,7 +163,7 @@ def test_every_exact_contribution_is_within_the_bound_for_random_rows(query):
         assert reached * float(query.bound) < lengths.max() <= float(query.bound) * (1 + MARGIN)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_eigenvalue_that_is_released_moves_no_more_than_its_matrix():
     query = QUERIES["least eigenvalue"]
     for adjacency in Adjacency:

@@ -35,7 +35,7 @@ def planned():
         return budgets_for(SIMULATED, DPSGD, LOG_SIGNAL, "binary")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tasks_of_every_sampling_rate_have_budgets_of_their_own(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     tasks = OneSource(log_signal=LOG_SIGNAL, num_features=(3, 4, 5, 3), sampling_rates=(0.1, 0.3, 0.1, 0.1))
@@ -63,7 +63,7 @@ def test_simulated_runs_know_what_kind_of_target_a_source_has(monkeypatch):
         assert setups.kind == "binary" != Square().kind()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tasks_get_the_signal_they_drew_to_half_a_spacing_and_rows_that_make_up_the_table(planned):
     rows, setups = planned.simulate(BATCH, Logistic(), capped=True)
     log_signals = jax.vmap(lambda setup: setup.log_signal)(setups)
@@ -83,7 +83,7 @@ def test_every_simulated_budget_is_one_that_a_filter_would_plan(planned):
         jax.tree.map(np.testing.assert_array_equal, getattr(first, name), getattr(real, name))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tabled_noise_is_paid_for_and_hardly_more_than_the_least(planned):
     shares = np.geomspace(2e-6, 1.0, 1999, dtype=np.float32)
 
@@ -99,7 +99,7 @@ def test_tabled_noise_is_paid_for_and_hardly_more_than_the_least(planned):
     assert float(ratio.max()) < 1.005
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_fixed_size_batches_keep_their_rate_and_their_neighbours(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     sampled = sized(DPSGD.replace(sampler=FixedSize(1000, 10_000)), 50)

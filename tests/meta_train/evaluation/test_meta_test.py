@@ -45,7 +45,7 @@ def tasks():
     return meta_test.draw("breast_cancer", Logistic(), 4, **SIZES)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tasks_have_something_to_learn_and_both_parts_are_the_same_task(tasks):
     assert tasks.trivial.size == 8
     assert tasks.train.x.shape == tasks.test.x.shape == (8, 64, 4)
@@ -57,7 +57,7 @@ def test_tasks_have_something_to_learn_and_both_parts_are_the_same_task(tasks):
     assert np.abs(means[0] - means[1]).mean() < 0.5 * np.abs(means[0] - means[1][:, ::-1]).mean()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_test_rows_are_no_training_rows_and_both_are_held_out():
     tasks = meta_test.draw("breast_cancer", Logistic(), None, **SIZES)
     held_out, train, test = (
@@ -69,7 +69,7 @@ def test_test_rows_are_no_training_rows_and_both_are_held_out():
     assert train | test <= held_out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_figures_are_deterministic_and_parameters_stay_bit_equal(path):
     before, card = safetensors.numpy.load_file(path), checkpoint.read_checkpoint_card(path)
     figures = meta_test.update(path, **SIZES)
@@ -96,7 +96,7 @@ def test_bands_cover_the_trained_range_and_one_below(path):
         assert 0.0 <= band["beat_trivial"] <= 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_more_signal_gives_more_accuracy_on_the_same_tasks(tasks):
     protector = checkpoint.load("control-minibatch").protector
     low, high = (
@@ -113,7 +113,7 @@ def test_a_card_that_names_no_tasks_is_refused(path):
         meta_test.meta_test(dataclasses.replace(loaded, card=card))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_was_trained_for_several_models_is_tested_for_each_that_tells_classes_apart(tmp_path):
     shapes = {
         "num_features": [4, 6, 4, 8, 3],

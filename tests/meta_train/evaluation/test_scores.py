@@ -66,7 +66,7 @@ def test_the_price_is_small_within_noise_and_its_slope_is_bounded():
     np.testing.assert_allclose(slope, PRICED.above / 0.5 * slope_above(above), atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_reached_without_features_is_the_start_or_a_bought_base_rate():
     rare = rows_of(np.arange(NUM) % 10 == 0)
     logistic = {"model": MODELS["logistic"], "kind": "binary"}

@@ -12,7 +12,7 @@ from meta_train.tasks.sources import families
 from meta_train.tasks.targets import from_table
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tasks_of_many_classes_keep_them_all_under_other_names():
     train, held_out = families("digits:features")
     assert (train.num_classes, train.max_features) == (10, 288)
@@ -86,7 +86,7 @@ def test_tasks_of_more_classes_are_of_parts_that_a_linear_model_can_tell():
         family.with_num_classes(2 * 3 + 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["synthetic:classes:3", "digits"])
 def test_halves_of_several_classes_are_the_same_tasks_of_other_rows(source):
     held_out = families(source)[1].with_num_classes(3)

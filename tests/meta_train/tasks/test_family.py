@@ -32,7 +32,7 @@ def test_only_binary_columns_of_both_kinds_become_labels(family):
     assert family.label_columns.tolist() == [6, 7, 8, 9, 10, 11]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_features_stay_in_the_unit_interval_and_labels_are_binary(sample):
     batch = sample(jax.random.key(0))
     assert batch.rows.x.shape == (12, 64, 5)
@@ -47,7 +47,7 @@ def test_budgets_cover_the_range_lowest_first(sample):
     assert ((signals >= 1.0 + 0.5 * np.arange(12)) & (signals <= 1.5 + 0.5 * np.arange(12))).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_power_of_the_range_moves_budgets_down_and_changes_nothing_else(sample):
     even, low = sample(jax.random.key(1)), sample(jax.random.key(1), 2.0)
     share = (np.asarray(even.log_signal) - 1.0) / 6.0
@@ -70,7 +70,7 @@ def test_the_reference_solution_beats_every_constant_prediction(sample):
     assert (np.asarray(batch.best_loss) < entropy + 1e-3).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_table_without_binary_columns_still_makes_tasks():
     x = np.random.default_rng(1).random((200, 4)).astype(np.float32)
     family = TaskFamily.from_table(x, (x[:, 0] > 0.5).astype(np.float32))
@@ -94,7 +94,7 @@ def test_a_model_learns_the_kind_of_targets_that_a_source_has():
         OneSource(source="digits", model="softmax:3").one_model()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_numbers_stay_in_the_unit_interval_and_can_be_learned():
     random = np.random.default_rng(4)
     x = random.random((500, 8)).astype(np.float32)
@@ -108,7 +108,7 @@ def test_numbers_stay_in_the_unit_interval_and_can_be_learned():
         family.draw(jax.random.key(0), 8, 9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_frozen_features_of_all_digits_but_some_are_told_apart_in_two():
     train, held_out = families("digits:rest:3,5:features:18")
     assert kind_of("digits:rest::features:18+synthetic") == "binary"

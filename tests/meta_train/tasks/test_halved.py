@@ -80,7 +80,7 @@ def test_no_row_is_read_and_scored_and_every_row_has_its_turn(name):
     assert rows_so_far[0] == rows_so_far[1] == every
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_being_told_halves_share_rows():
     # So the test above can fail.
     read, scored = jax.jit(lambda key: Halved(two()).draw_both(key, 4, 200, FEATURES))(jax.random.key(0))

@@ -24,7 +24,7 @@ def test_classes_come_on_demand_where_tasks_are_drawn_with_any_number():
         families("synthetic")[0].with_num_classes(3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mixture_draws_from_each_source_that_has_the_columns():
     train, held_out = families("breast_cancer+digits:rest:3,5+synthetic")
     assert isinstance(train, Mixture)
@@ -46,7 +46,7 @@ def test_a_mixture_draws_from_each_source_that_has_the_columns():
         kind_of("adult+random_quadratics")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_part_of_a_mixture_lends_as_many_tasks_in_any_order():
     y = np.arange(40) % 2
     halves, ends = (TaskFamily.from_table(np.full((40, 5), value), y) for value in (0.5, 0.0))

@@ -78,7 +78,7 @@ def test_a_name_of_no_network_is_refused(name):
         networks.find(name, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_lie_in_lines_and_runs_are_told_the_signal_of_their_task():
     family = networks.InLines(families("synthetic:classes:3", fresh_rows=True)[0])
     model = networks.find("relu:4:3", 6)
@@ -113,7 +113,7 @@ def test_a_network_of_more_params_needs_more_rows_for_as_much_signal():
 SMALL = {"num_features": (6,), "sources": ("synthetic:classes:3",), "models": ("relu:4:3",), "tasks": 8, "rows": 64}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_method_is_tuned_on_networks_and_then_trains_a_users_own(tmp_path):
     config = OfNetworks.of("mine", "dp_adam", coefficients=2, num_steps=3, steps=2, eval_tasks=8, pairs=1, **SMALL)
     path, half_path = meta_train(config, tmp_path / "all"), meta_train(config.but(kept=0.5), tmp_path / "half")
@@ -135,7 +135,7 @@ def test_a_method_is_tuned_on_networks_and_then_trains_a_users_own(tmp_path):
     assert result.card.steps == 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_network_learns_by_derivatives_of_runs_of_networks(tmp_path):
     config = ThroughNetworks.of("mine", "deep", num_steps=3, steps=2, eval_tasks=8, damping=10.0, **SMALL)
     lines = meta_train(config, tmp_path).with_name("log.jsonl").read_text().splitlines()

@@ -28,7 +28,7 @@ def test_images_that_are_not_square_are_refused():
         Pictures(0, 3).draw(KEY, 10, 60)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("along_a_line", [False, True])
 def test_rows_of_a_class_are_alike_and_tasks_of_two_streams_differ(along_a_line):
     family = Pictures(0, 4, along_a_line)

@@ -41,8 +41,7 @@ def is_of_the_table(rows):
     return np.array(matches)
 
 
-@pytest.mark.slow
-@pytest.mark.long(but=["two classes"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", TABLES)
 def test_plain_tasks_have_all_columns_and_zeros_for_those_that_the_table_lacks(name):
     rows = all_plain(name)
@@ -62,8 +61,7 @@ def test_targets_of_plain_tasks_are_the_tables_own(name):
         assert len({*zip(own.tolist(), y.tolist(), strict=True)}) == len(np.unique(own))
 
 
-@pytest.mark.slow
-@pytest.mark.long(but=["two classes"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", TABLES)
 def test_a_share_of_tasks_is_plain_and_without_one_none_is(name):
     half = is_of_the_table(drawn(dataclasses.replace(TABLES[name], plain=0.5), D)).mean()
@@ -72,8 +70,7 @@ def test_a_share_of_tasks_is_plain_and_without_one_none_is(name):
     assert half > 0.3
 
 
-@pytest.mark.slow
-@pytest.mark.long(but=["two classes"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", TABLES)
 def test_columns_that_a_table_lacks_are_never_flipped_into_an_intercept(name):
     rows = drawn(dataclasses.replace(TABLES[name], plain=0.01), WIDE, tasks=200)
@@ -89,7 +86,7 @@ def test_more_features_than_that_are_refused(name):
         dataclasses.replace(TABLES[name], plain=0.5).draw(jax.random.key(0), 10, 2 * D + 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_stacked_tables_are_drawn_as_they_are_too():
     narrow = dataclasses.replace(TABLES["two classes"], plain=1.0)
     wide = TaskFamily.from_table(np.tile(X, 2), Y)

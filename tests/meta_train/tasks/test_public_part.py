@@ -44,7 +44,7 @@ def test_some_are_drawn_like_the_private_ones_and_others_are_not(drawn):
     assert np.mean(distance > 1.0) > 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tasks_of_a_family_have_them_beside_the_rows_that_runs_read():
     family, arguments = families("synthetic", fresh_rows=True)[0], {"fresh_shares": (1.0, 0.0), "num_tasks": 8}
     arguments |= {"num_rows": 64, "num_features": 4, "log_signal": (1.0, 9.0), "public_share": SHARE}

@@ -26,7 +26,7 @@ def rows_of(classes: int) -> Rows:
     return Rows(jnp.asarray(x, jnp.float32), jnp.asarray(label, jnp.float32), jnp.ones(500))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["softmax:4", "softmax:9", "svm", "logistic"])
 def test_a_reference_is_near_the_minimum(name):
     model = find_model(name)
@@ -40,7 +40,7 @@ def test_a_reference_is_near_the_minimum(name):
         assert before - least > 0.1 * (first - least)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["softmax:4", "svm", "logistic", "mlp"])
 def test_several_references_are_as_near_as_single_ones(name):
     model = find_model(name)

@@ -30,7 +30,7 @@ def table(seed, rows, kind, width=WIDTH):
     return {"classes": family, "fewer": family.with_num_classes(3), "more": family.with_num_classes(8)}[kind]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["two", "numbers", "fewer", "more", *(["classes"] if EVERY_CASE else [])])
 def test_tables_of_one_width_make_the_tasks_that_they_make_alone(kind):
     tables = [table(seed, rows, kind) for seed, rows in enumerate(ROWS[:2])]
@@ -45,7 +45,7 @@ def test_tables_of_one_width_make_the_tasks_that_they_make_alone(kind):
         np.testing.assert_allclose(getattr(stacked, field), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow(but=["numbers"])
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["two", "numbers", "fewer"])
 def test_no_task_has_a_column_of_padding_or_a_row_of_another_table(kind):
     # Constant tables: mixed or flipped, a half stays a half and a quarter is a quarter or three, and padding is 0 or 1.
@@ -80,7 +80,7 @@ def test_every_column_of_a_padded_table_is_drawn():
     assert len(orders) > 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mixture_draws_the_same_shares_whether_its_tables_are_stacked_or_not():
     tables = [table(seed, rows, "numbers") for seed, rows in enumerate(ROWS)]
     few = table(5, 40, "numbers", FEATURES - 1)  # too few columns: left out

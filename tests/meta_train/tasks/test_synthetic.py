@@ -22,7 +22,7 @@ def synthetic():
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_synthetic_features_are_of_many_kinds(synthetic):
     x = np.asarray(synthetic[0](jax.random.key(0)).rows.x)
     assert 0.0 <= x.min() <= x.max() <= 1.0
@@ -47,7 +47,7 @@ def test_synthetic_tasks_can_be_learned_and_are_not_all_even(synthetic):
     assert np.minimum(share, 1 - share).min() < 0.25
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_synthetic_numbers_lie_in_their_bounds_and_can_be_told_in_part():
     train, held_out = families("synthetic:numbers")
     arguments = {"num_tasks": 24, "num_rows": 300, "num_features": 6, "log_signal": (1.0, 7.0)}
@@ -62,7 +62,7 @@ def test_synthetic_numbers_lie_in_their_bounds_and_can_be_told_in_part():
         held_out.halves()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_synthetic_classes_are_all_there_and_can_be_told_in_part():
     train, _ = families("synthetic:classes:4")
     arguments = {"num_tasks": 16, "num_rows": 300, "num_features": 6, "log_signal": (1.0, 7.0)}
@@ -80,7 +80,7 @@ def test_synthetic_classes_are_all_there_and_can_be_told_in_part():
             kind_of(source)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rough_tasks_have_longer_tails_stronger_correlations_and_rarer_classes():
     def extremes(source):
         family = families(source)[0]
@@ -110,7 +110,7 @@ def of_style(source: str, num_rows: int, num_features: int):
     return jax.tree.map(np.asarray, draw(jax.random.key(1)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_hot_tasks_have_categories_of_which_every_row_has_one_value():
     x = of_style("synthetic:one_hot:classes:5", 300, 12).x
     is_indicator = np.isin(x, (0.0, 1.0)).all(1)
@@ -123,7 +123,7 @@ def test_one_hot_tasks_have_categories_of_which_every_row_has_one_value():
     assert class_counts("synthetic:one_hot:classes:5") == {5}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_linear_model_separates_the_classes_of_separable_tasks():
     def accuracies(source):
         rows = of_style(source, 300, 6)
@@ -133,7 +133,7 @@ def test_a_linear_model_separates_the_classes_of_separable_tasks():
     assert np.median(accuracies("synthetic:separable")) > 0.99 > 0.95 > np.median(accuracies("synthetic:rough"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_heavy_tails_leave_most_numbers_in_a_small_part_of_their_range():
     def middle(source):
         y = of_style(source, 300, 6).y
@@ -143,7 +143,7 @@ def test_heavy_tails_leave_most_numbers_in_a_small_part_of_their_range():
     assert kind_of("synthetic:heavy:numbers") == "regression"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_halves_make_the_same_tasks_of_other_rows():
     family = families("synthetic")[1]
     first, second = family.halves()

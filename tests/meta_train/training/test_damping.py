@@ -51,7 +51,7 @@ def slopes(rows):
     return lambda log_rate, limit: jax.device_get(compiled(limit)(jnp.float32(log_rate), keys))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_damping_changes_no_run_and_no_gentle_gradient(slopes):
     plain, free, clipped = (slopes(0.0, limit) for limit in (None, 1e9, 3.0))
     chex.assert_trees_all_close(plain, free, rtol=1e-5)
@@ -59,7 +59,7 @@ def test_damping_changes_no_run_and_no_gentle_gradient(slopes):
     np.testing.assert_allclose(plain[1], clipped[1], rtol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_through_chaos_only_damped_gradients_say_that_steps_are_too_long(slopes):
     log_rate = 6.0
     (_, plain), (_, clipped) = (slopes(log_rate, limit) for limit in (None, 1.0))

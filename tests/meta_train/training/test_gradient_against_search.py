@@ -55,7 +55,7 @@ def test_the_trial_with_the_better_score_ships_and_its_card_has_both(tmp_path, g
     assert shipped.card["config"]["kind"] == "comparison"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 5)
     config = trials(TINY.but(protector="agd", accountant="rdp"))["search"].but(steps=4)
@@ -70,7 +70,7 @@ def test_a_protector_with_selections_is_searched_under_renyi_accounting(monkeypa
     assert float(state.best_score) < first
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
     svm = MODELS["svm"]
     family, _ = families("breast_cancer")
@@ -88,7 +88,7 @@ def test_the_reference_of_a_loss_without_curvature_is_near_its_minimum():
     assert float(first_loss(svm, rows)) == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_image_pairs_keep_every_column_and_only_their_digits():
     family, held_out = families("digits:4,6")
     batch = family.sample(jax.random.key(0), MODELS["logistic"], 8, 32, None, (1.0, 2.0))

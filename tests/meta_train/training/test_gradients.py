@@ -240,7 +240,7 @@ def test_the_soft_constraint_trains_scheduler_and_projector(family, batch):
     assert moved(start.scheduler, state.protector.scheduler)[".network['head']['bias']"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gradient_of_a_soft_run_is_its_slope(batch):
     setup = jax.tree.map(lambda leaf: leaf[3], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
     rows, best = jax.tree.map(lambda leaf: leaf[3], (batch.rows, batch.best_loss))
@@ -259,7 +259,7 @@ def test_gradient_of_a_soft_run_is_its_slope(batch):
     np.testing.assert_allclose(jax.grad(value)(at), slope, rtol=0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_observed_gradients_are_constants_to_a_meta_gradient(batch):
     model, rows = with_constant_gradients(MODEL), jax.tree.map(lambda leaf: leaf[0], batch.rows)
     assert model == with_constant_gradients(Logistic())
@@ -359,7 +359,7 @@ def test_segments_that_do_not_fit_the_run_are_refused(family):
         step_of(config, family, short("noisygd"))(gradients.init(short("noisygd"), config.learner.unroll), 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cap_that_does_not_bind_only_measures(batch):
     setup = jax.tree.map(lambda leaf: leaf[0], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
     rows = jax.tree.map(lambda leaf: leaf[0], batch.rows)

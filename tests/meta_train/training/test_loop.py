@@ -102,7 +102,7 @@ def test_a_shortage_of_mappings_is_told_near_the_limit_and_only_where_there_is_o
     assert "91 of the 100 memory mappings" in mappings.shortage()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_ends_before_xla_would_and_keeps_its_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(mappings, "LIMIT", tmp_path / "max_map_count")
     (tmp_path / "max_map_count").write_text("100")
@@ -177,7 +177,7 @@ def test_a_model_that_does_not_fit_its_own_source_is_refused():
         tasks.find_model(tasks.shapes[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tables_lend_as_many_classes_as_a_listed_model_has():
     lends = ManySources(num_features=(5,), sources=("digits",), models=("softmax:4",))
     (shape,) = lends.shapes
@@ -192,7 +192,7 @@ def test_tables_lend_as_many_classes_as_a_listed_model_has():
         mixed.one_model()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gains_are_paired_by_task_and_split_by_band():
     # A shape that is listed twice has the same held-out tasks, which count once.
     config = CONFIG.but(num_features=(3, 3), eval_tasks=16, gain_rounds=2)
@@ -212,7 +212,7 @@ def test_gains_are_paired_by_task_and_split_by_band():
     assert evaluator.merit(evaluator.before) == pytest.approx(evaluator.before["held_out_score"], abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gains_on_a_mixture_are_split_by_source_and_sum_up():
     config = CONFIG.but(source="breast_cancer+synthetic", num_features=(3, 40), eval_tasks=8, gain_rounds=2)
     start = starting_point(config)
@@ -224,7 +224,7 @@ def test_gains_on_a_mixture_are_split_by_source_and_sum_up():
     np.testing.assert_allclose(gains["mean"], (2 * np.array(few["mean"]) + 4 * np.array(many["mean"])) / 6, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gains_are_measured_on_fresh_rows_whatever_training_scores():
     config = EVERY_MODEL.but(num_features=(3, 3), sources=("breast_cancer",) * 2, eval_tasks=16, gain_rounds=1)
     config = config.but(models=("logistic",) * 2)

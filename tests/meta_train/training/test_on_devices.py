@@ -60,7 +60,7 @@ def outputs(program, num_devices):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_equally_many_tasks_on_each_device_give_the_same_numbers():
     alone, shared = (outputs(SUMS, count) for count in (1, 4))
     assert [count for count, _ in alone] == [1, 1, 1, 1]
@@ -69,7 +69,7 @@ def test_equally_many_tasks_on_each_device_give_the_same_numbers():
         np.testing.assert_allclose(values, expected, rtol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_goes_on_on_two_devices_as_on_one():
     (alone,), (shared,) = (outputs(TRAINING, count) for count in (1, 2))
     for expected, values in zip(alone, shared, strict=True):

@@ -63,7 +63,7 @@ def test_the_papers_lengths_have_a_recipe():
     assert any("5 batches of 10 steps" in sentence for sentence in deviations(shorter, starting_point(shorter)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_of_the_pair_writes_both(tmp_path):
     lines: list[str] = []
     card = checkpoint.load(meta_train(CONFIG, tmp_path, Watch(say=lines.append))).card

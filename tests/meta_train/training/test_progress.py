@@ -18,7 +18,7 @@ def lines(count: int, constrained: bool) -> list[dict]:
     return printed
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_picture_is_drawn_at_any_moment(tmp_path):
     for count, constrained in ((0, False), (3, True), (40, True), (40, False)):
         written = "".join(json.dumps(line) + "\n" for line in lines(count, constrained))

@@ -71,7 +71,7 @@ def price(score):
     return GUARDED.above * NEAR * (np.hypot(1.0, float(score.above) / NEAR) - 1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_a_public_row_that_counts_a_run_is_the_one_without_any():
     (_, plain), _ = run(small().trust, NONE, has_public=False)
     (_, empty), gradient = run(small().trust, NONE)
@@ -107,7 +107,7 @@ def test_derivatives_pass_through_the_public_part():
         assert slope == pytest.approx((upper - lower) / (2 * step), rel=0.05, abs=2e-5), field.name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_learns_what_to_take_from_public_rows_and_nothing_else():
     arguments = {
         "num_tasks": 8,

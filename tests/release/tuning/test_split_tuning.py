@@ -46,7 +46,7 @@ def a_result():
     return private_train(ROWS, "noisygd", BUDGET, key=jax.random.key(0))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_run_reads_rows_of_its_own_and_may_spend_the_whole_budget(monkeypatch):
     calls = []
 
