@@ -76,8 +76,8 @@ def _print_recommended() -> None:
     _print_entries(((card["name"], card["about"]) for card in hand_designed), SHORT)
     print()
     line = (
-        "Constants without networks are control-NAME; a checkpoint's file and mypackage:MyProtector serve, too. "
-        f"l2p protectors --all has every name and its range, --json the cards.{checkpoint.study_hint()}"
+        "Constants alone are control-NAME; a checkpoint's file and mypackage:MyProtector serve, too. "
+        f"--all has every name and its range, --json the cards.{checkpoint.study_hint()}"
     )
     print(textwrap.fill(line, WIDTH, break_on_hyphens=False))
 
