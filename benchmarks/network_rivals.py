@@ -34,8 +34,8 @@ On held-out tasks: the score that training minimises, the mean over budgets of l
 .05); and by how much runs end above the better of the start and a bought base rate, in units of the gap between that
 and the non-private model.
 
-Of eight recipes three have been trained so far. `noisygd_pulled` ends above its start on credit.a from epsilon 3 on, and
-on cmc at .5, and untuned `dp_adam` on both at every budget: with few rows to train on, networks grow too sure of
+Of eight recipes three have been trained so far. `noisygd_pulled` ends above its start on credit.a from epsilon 3 on,
+and on cmc at .5, and untuned `dp_adam` on both at every budget: with few rows to train on, networks grow too sure of
 themselves ([what a pull does about it](network_pull.md)).
 
 `python benchmarks/network_rivals.py FOLDER > benchmarks/pages/network_rivals.md`
