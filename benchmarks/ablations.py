@@ -1,6 +1,6 @@
 """The paper's pair of LSTMs, meta-trained in six ways and scored on the same held-out tasks.
 
-    python benchmarks/ablations.py [--out runs/ablations] [--seeds 3] [--steps 200]
+    python -m benchmarks.ablations [--out runs/ablations] [--seeds 3] [--steps 200]
 
 Tasks of 24 features and 512 rows drawn from Adult; a variant differs from `paper` as its name says. All get the same
 number of outer steps. The score is the log of the excess loss on 256 held-out tasks, lower is better; its standard

@@ -1,6 +1,6 @@
 """The trade-offs of Golatkar et al. (CVPR 2022, Figures 1 and 2), from the committed tables.
 
-    python benchmarks/adamix_curves.py
+    python -m benchmarks.adamix_curves
 
 Test error against epsilon, the attack's AUC against test error over these budgets, and test error against rows per
 class, public or private. The first two are from `adamix_table.py --sets synthetic`, the third from `adamix_measures.py

@@ -1,6 +1,6 @@
 """Measures of AdaMix's parts: the figures of Golatkar et al. (CVPR 2022) on sets that can be had.
 
-    OMP_NUM_THREADS=1 python benchmarks/adamix_measures.py [--only ablation clip ...] [--set synthetic] [--epsilon 3]
+    OMP_NUM_THREADS=1 python -m benchmarks.adamix_measures [--only ablation clip ...] [--set synthetic] [--epsilon 3]
         [--seeds 3] [--factors 0.01 0.03 0.1] [--out FOLDER]
 
 Each measure is one function below, whose first line says what it shows. Simulations on public data, which read the rows
@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from adamix_table import (
+
+from benchmarks.adamix_table import (
     DELTA,
     RATES,
     SETS,
@@ -32,7 +33,6 @@ from adamix_table import (
     split,
     tuning_draw,
 )
-
 from l2p.compare.audit.mixed import subspace_errors
 from l2p.compare.audit.per_instance import instance_losses
 from l2p.compare.summary import markdown

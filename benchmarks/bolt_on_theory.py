@@ -1,7 +1,7 @@
 """Bolt-on SGD against its own theory: excess risk beside the bounds of Wu et al. (2017), and what privacy costs as rows
 grow many.
 
-    python benchmarks/bolt_on_theory.py [--rows 1000 10000 100000] [--many 1000 10000 100000 1000000] [--seeds 20]
+    python -m benchmarks.bolt_on_theory [--rows 1000 10000 100000] [--many 1000 10000 100000 1000000] [--seeds 20]
 
 All on random rows of length at most 1, whose labels follow a logistic model, with pure differential privacy. First, one
 pass in batches of one row, averaged, in a ball of radius R. Excess risk is the mean loss of the rows over its least

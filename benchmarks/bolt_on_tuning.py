@@ -1,6 +1,6 @@
 """Private tuning of bolt-on SGD and its rivals over passes and ridge: Algorithm 3 and Fig. 6 of Wu et al. (2017).
 
-    python benchmarks/bolt_on_tuning.py [--data adult mnist] [--splits 3] [--out FILE]
+    python -m benchmarks.bolt_on_tuning [--data adult mnist] [--splits 3] [--out FILE]
 
 Each candidate is trained on a part of the private rows of its own, with steps and batches for so many, and the last
 part chooses: 5 or 10 passes and, in the strongly convex tests, a ridge of .0001, .001 or .01, as in the paper. All else
@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import bolt_on
 import jax
 import tyro
 
+from benchmarks import bolt_on
 from l2p.compare.summary import markdown
 from l2p.protectors import BoltOn, NoisySGD, SampledSGD
 from l2p.protectors.by_hand.bolt_on import PassProtector

@@ -1,6 +1,6 @@
 """Tests of two claims of Hong et al. (2021) on IPUMS-BR at epsilon 0.05, delta 1e-8, over 20 seeds.
 
-    python benchmarks/claims.py [--out FOLDER]
+    python -m benchmarks.claims [--out FOLDER]
 
 "A decaying sigma is preferred": `noisygd:tuned` as tuned on Adult, except that the growth rate of its spending is set
 to constants from rising to falling noise; and the noise that `paper-adult` has learned.

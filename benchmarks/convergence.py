@@ -1,8 +1,8 @@
 """Test loss against epsilon, from budgets that buy little to ones whose noise hardly matters.
 
-    python benchmarks/convergence.py run [--seeds 5] [--cells openml:segment,softmax] [--methods noisygd]
+    python -m benchmarks.convergence run [--seeds 5] [--cells openml:segment,softmax] [--methods noisygd]
         [--out benchmarks/results/convergence/table.csv]
-    python benchmarks/convergence.py summary [--ours universal] [--theirs control-universal]
+    python -m benchmarks.convergence summary [--ours universal] [--theirs control-universal]
         [--out benchmarks/results/convergence/table.csv]
 
 A cell is a public set and a model. `many rows:N` is drawn here: three correlated features, N rows. A protector that was

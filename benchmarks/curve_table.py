@@ -1,6 +1,6 @@
 """Where curves pay and where the default chooses them: a table of what `curves.py` printed.
 
-    python benchmarks/curve_table.py
+    python -m benchmarks.curve_table
 
 Reads the lines of benchmarks/results/curves.md, which `curves.py` printed for four knots at quantiles, and prints by
 table and epsilon the change of mean test loss in percent of that with straight lines, its standard error in brackets;

@@ -1,6 +1,6 @@
 """Scores of `universal` on raw tables with and without curves: how many knots pay, and at which budget.
 
-    python benchmarks/curves.py --folder FOLDER --tables adult --epsilon 1 3
+    python -m benchmarks.curves --folder FOLDER --tables adult --epsilon 1 3
 
 FOLDER holds OpenML's tables as NAME.arff.gz, others as NAME.csv with the target last, and adult.data.gz and
 adult.test.gz with a header line. Of Adult the rows of adult.data are private, every other row of adult.test is public,

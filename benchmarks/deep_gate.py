@@ -1,6 +1,6 @@
 """Adam with a pull to the start, and a network on top, on networks and sets that no training saw.
 
-    python benchmarks/deep_gate.py --trained runs/deep > benchmarks/pages/deep.md
+    python -m benchmarks.deep_gate --trained runs/deep > benchmarks/pages/deep.md
 
 trains what the folder lacks, runs the cells that the results lack, and prints the page; with --page it prints what is
 there.
@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import jax
 import numpy as np
 import tyro
-from network_table import CASES, EPSILONS, Case, Cells
 
+from benchmarks.network_table import CASES, EPSILONS, Case, Cells
 from l2p.checkpoints import checkpoint
 from meta_train.recipes import resolve
 from meta_train.training.loop import meta_train

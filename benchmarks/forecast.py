@@ -1,8 +1,8 @@
 """Share of the reachable gain that `universal` keeps on tables that it never saw, beside what `l2p plan` foretells.
 
-    python benchmarks/forecast.py                  # check the forecast: made from some tables, judged on the others
-    python benchmarks/forecast.py --run-missing    # first run what results/forecast lacks (an hour on two cores)
-    python benchmarks/forecast.py --write          # then write l2p/checkpoints/reachable_gain.json from all tables
+    python -m benchmarks.forecast                  # check the forecast: made from some tables, judged on the others
+    python -m benchmarks.forecast --run-missing    # first run what results/forecast lacks (an hour on two cores)
+    python -m benchmarks.forecast --write          # then write l2p/checkpoints/reachable_gain.json from all tables
 
 Every run is of the fold of `universal` that was made without the table. Runs are those of results/forecast (tables
 of OpenML, two uneven classes made of some of them, and packaged sets; five budgets, four splits) and, for sets and

@@ -1,6 +1,6 @@
 """Gains of networks over their control on held-out tasks, measured as training does but with other numbers of rows.
 
-    L2P_TABLES=FOLDER python benchmarks/gains.py [--name universal-fold-1] [--rows 4096] [--rounds 8]
+    L2P_TABLES=FOLDER python -m benchmarks.gains [--name universal-fold-1] [--rows 4096] [--rounds 8]
 
 FOLDER holds OpenML's tables. A task has `rows` rows, whatever number of rows it stands for, and is scored on as many
 others. Prints the mean gain in log excess loss, with a standard error, in each band of log(mu N), over all tasks and,

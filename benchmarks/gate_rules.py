@@ -1,6 +1,6 @@
 """Rules for where a protector's networks run and where its control does, compared on held-out tasks, from cards alone.
 
-    python benchmarks/gate_rules.py
+    python -m benchmarks.gate_rules
 
 The card of `universal` and those of its folds hold the networks' mean gain over their control in each of 8 bands of
 log(mu N), for each of ten groups of held-out tasks, with standard errors. A rule that is scored with the gains that it

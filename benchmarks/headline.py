@@ -1,6 +1,6 @@
 """The picture in the README: excess test loss against epsilon on six tables, from committed results.
 
-    python benchmarks/headline.py
+    python -m benchmarks.headline
 
 Draws docs/headline.svg and prints what it shows, and for each table whether `universal` is better than the best
 hand-designed method at each budget, level with it or worse, by two standard errors of differences paired by seed. 0 is

@@ -1,6 +1,6 @@
 """Cost of privacy where PostgreSQL takes the passes: `l2p.estimators.database.train` beside the control without noise.
 
-    python benchmarks/in_database.py --postgresql postgresql:///postgres?host=/tmp [--rows 100000] [--rounds 5]
+    python -m benchmarks.in_database --postgresql postgresql:///postgres?host=/tmp [--rows 100000] [--rounds 5]
 
 Makes the table `l2p_sgd_rows` of 54 random numbers, and takes 10 passes in batches of 1, 50 and 500, in rounds of a
 release by `train` and of the control, `l2p_train` of sgd.sql, which scales rows once, too, and takes the same passes in

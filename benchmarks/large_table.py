@@ -1,6 +1,6 @@
 """Releases from a million rows: full batches against Poisson batches, which read fewer rows in more steps.
 
-    python benchmarks/large_table.py [--rows 1000000]
+    python -m benchmarks.large_table [--rows 1000000]
 
 Each is run twice and the second run is timed, so that compilation is not included. Epsilon 0.1, delta
 1e-8, a noisy linear teacher of 50 features; accuracy is on rows of the same teacher.

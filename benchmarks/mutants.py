@@ -1,7 +1,7 @@
 """Plant bugs in every query, accountant, sampler and protector, and see which tests notice.
 
     pip install cosmic-ray
-    python benchmarks/mutants.py --out benchmarks/mutants.jsonl
+    python -m benchmarks.mutants --out benchmarks/mutants.jsonl
 
 Cosmic Ray makes the mutants (an operator, a number or a condition changed); a fixed seed draws some of each place. Each
 is planted in a copy of the checkout and run against the fast tests of its part of the code; those that pass are then

@@ -1,6 +1,6 @@
 """Hand-designed methods, untuned, on networks that a user brings along: why their default is a relative of `dp_adam`.
 
-    python benchmarks/network_methods.py > benchmarks/pages/network_methods.md
+    python -m benchmarks.network_methods > benchmarks/pages/network_methods.md
 
 Test loss and accuracy of networks with a hidden layer of 32 tanh units, and with two of 96 that are rectified, after a
 simulated run, means over seeds: scikit-learn's digits (1,400 rows to train on), and 10,000 rows of four classes with 30
@@ -31,7 +31,7 @@ are rectified. `dp_adam` and its two relatives end below the start in every case
 gradient descent, whose steps grow with the noise, ends far above the start on two layers. `dp_adam` was chosen on these
 sets; by default it has a pull to the start, too ([networks.md](networks.md)).
 
-`python benchmarks/network_methods.py > benchmarks/pages/network_methods.md`"""
+`python -m benchmarks.network_methods > benchmarks/pages/network_methods.md`"""
 EPSILONS, DELTA, SEEDS = (1.0, 3.0), 1e-5, 3
 
 

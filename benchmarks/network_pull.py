@@ -1,6 +1,6 @@
 """How far a pull to the start, and a longer clipping norm, help Adam on networks: on public tasks and on digits.
 
-python benchmarks/network_pull.py > benchmarks/pages/network_pull.md
+python -m benchmarks.network_pull > benchmarks/pages/network_pull.md
 """
 
 import math
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from network_table import CASES, score
 
 import l2p
+from benchmarks.network_table import CASES, score
 from l2p.protectors import Stepwise
 from meta_train.recipes import resolve
 from meta_train.training.methods import method_for
@@ -34,7 +34,7 @@ lower is better), of the four quarters of its range of log(mu N), and test loss 
 `dp_adam_pulled` has .3, which is on digits as good as .1 and better than .5 in the mean of the logarithm, and a
 clipping norm of 3, which costs nothing there.
 
-`python benchmarks/network_pull.py > benchmarks/pages/network_pull.md`
+`python -m benchmarks.network_pull > benchmarks/pages/network_pull.md`
 """
 
 

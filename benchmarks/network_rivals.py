@@ -3,7 +3,7 @@
     for name in dp_adam dp_adamw dp_adambc disk noisygd noisygd_pulled auto_clip hyfree; do
         l2p meta-train --recipe $name-short --out FOLDER/$name
     done
-    python benchmarks/network_rivals.py FOLDER > benchmarks/pages/network_rivals.md
+    python -m benchmarks.network_rivals FOLDER > benchmarks/pages/network_rivals.md
 
 The trainings take 10 to 15 minutes each on a core. Prints the scores on held-out tasks that ended them, by which a
 default would be chosen, and mean test losses on sets that no training saw, on which nothing is chosen.
@@ -15,8 +15,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import tyro
-from network_table import CASES, EPSILONS, score
 
+from benchmarks.network_table import CASES, EPSILONS, score
 from l2p.checkpoints.checkpoint import read_checkpoint_card
 from l2p.checkpoints.method_name import SUFFIX
 
@@ -38,7 +38,7 @@ Of eight recipes three have been trained so far. `noisygd_pulled` ends above its
 and on cmc at .5, and untuned `dp_adam` on both at every budget: with few rows to train on, networks grow too sure of
 themselves ([what a pull does about it](network_pull.md)).
 
-`python benchmarks/network_rivals.py FOLDER > benchmarks/pages/network_rivals.md`
+`python -m benchmarks.network_rivals FOLDER > benchmarks/pages/network_rivals.md`
 (x86_64, jax {version}).
 
 | method | score | ends above |

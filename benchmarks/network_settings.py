@@ -1,6 +1,6 @@
 """Which tuned setting of `dp_adam` is at fault on digits where the budget is small.
 
-python benchmarks/network_settings.py > benchmarks/pages/network_settings.md
+python -m benchmarks.network_settings > benchmarks/pages/network_settings.md
 """
 
 import platform
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
-from network_table import CASES, DELTA, score
 
 import l2p
+from benchmarks.network_table import CASES, DELTA, score
 from l2p.checkpoints import checkpoint
 from l2p.protectors import Stepwise
 from meta_train.recipes import resolve
@@ -26,7 +26,7 @@ training ended with, with all but some of them, and with the untuned ones, which
 and a clipping norm of 1. At fault is the learning rate, .012 to .016 over 100 steps here, and next the clipping norm,
 4.8. Half of what training changed, in logarithms, ships.
 
-`python benchmarks/network_settings.py > benchmarks/pages/network_settings.md`
+`python -m benchmarks.network_settings > benchmarks/pages/network_settings.md`
 """
 
 

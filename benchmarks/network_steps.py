@@ -1,6 +1,6 @@
 """One gradient step of a user's loss on 256 rows: without privacy, at both levels of exactness, and elsewhere.
 
-    python benchmarks/network_steps.py > benchmarks/pages/network_steps.md
+    python -m benchmarks.network_steps > benchmarks/pages/network_steps.md
 
 CPU milliseconds of the sum of clipped gradients (without privacy: of the mean gradient), of float32 numbers, as in
 simulations and `l2p.optax`, and of whole ones, each without its noise, whose time is on the page on speed. The least of

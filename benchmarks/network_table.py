@@ -1,6 +1,6 @@
 """Methods on networks that a user brings along, on sets and architectures that no tuning saw.
 
-    python benchmarks/network_table.py > benchmarks/pages/networks.md
+    python -m benchmarks.network_table > benchmarks/pages/networks.md
 
 runs the cells that the results lack, for hours, and prints the page; with --page it prints what is there.
 """
@@ -73,7 +73,7 @@ constants were chosen on digits and on public tasks ([how](network_pull.md)), an
 `dp_adam`. It is worse with the head on MNIST, and on digits where budgets are small. A learned one is
 [not ready](deep.md); rivals that were tuned by equally many runs are [on a page of their own](network_rivals.md).
 
-`python benchmarks/network_table.py --page > benchmarks/pages/networks.md`
+`python -m benchmarks.network_table --page > benchmarks/pages/networks.md`
 """
 
 

@@ -1,7 +1,7 @@
 """Gains of minutes of meta-training on one's own tables, on held-out rows of these and on another table.
 
-    python benchmarks/own_tables.py --tables FOLDER --minutes 3 10 30 --out runs/own_tables
-    python benchmarks/own_tables.py --out runs/own_tables --summarise
+    python -m benchmarks.own_tables --tables FOLDER --minutes 3 10 30 --out runs/own_tables
+    python -m benchmarks.own_tables --out runs/own_tables --summarise
 
 FOLDER holds the tables as ARFF, as OpenML publishes them. A case is a number of tables of one kind, or one of each
 kind, and a number of minutes. Each runs `l2p meta-train --start universal` in a process of its own, whose wall time

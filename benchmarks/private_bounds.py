@@ -1,6 +1,6 @@
 """Cost of buying bounds: test scores with private bounds beside those with declared ones, on five real tables.
 
-    python benchmarks/private_bounds.py FOLDER [--seeds 5] [--epsilon .1 1] [--out FILE.csv]
+    python -m benchmarks.private_bounds FOLDER [--seeds 5] [--epsilon .1 1] [--out FILE.csv]
 
 FOLDER holds the tables as OpenML publishes them, under the names in `TABLES`.
 

@@ -1,6 +1,6 @@
 """The tables of pages/public_rows.md, and how far `universal` with a warm start is ahead, from the committed rows.
 
-    python benchmarks/public_rows.py [digits_odd|breast_cancer|adult] [METHOD]
+    python -m benchmarks.public_rows [digits_odd|breast_cancer|adult] [METHOD]
 
 The rows were made by the `l2p compare` commands of that page, with --public-shift 0, and 2 for a set's second file.
 The first table has means. The second has what METHOD gains over each other one, paired by seed; by default it is

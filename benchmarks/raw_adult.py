@@ -1,6 +1,6 @@
 """Raw Adult, 6 numbers and 8 categories, for learned and hand-designed methods at each budget.
 
-    python benchmarks/raw_adult.py --folder FOLDER --out runs/raw_adult
+    python -m benchmarks.raw_adult --folder FOLDER --out runs/raw_adult
 
 FOLDER holds adult.data.gz, with a header line. Its schema is made from the table itself, as `l2p schema --from` does,
 and the encoded table is compared on like any file of one's own: `universal` by the fold that never saw Adult, settings
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import tyro
-import win_table
 
+from benchmarks import win_table
 from l2p.compare import results
 from l2p.compare.config import CompareConfig
 from l2p.compare.runner import compare

@@ -1,6 +1,6 @@
 """Summaries and figures of all committed comparisons again, from their results.
 
-    python benchmarks/redraw.py [NAME ...]
+    python -m benchmarks.redraw [NAME ...]
 
 NAME is a folder of benchmarks/results/; all comparisons by default. No method is run.
 """

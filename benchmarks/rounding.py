@@ -1,6 +1,6 @@
 """What a release loses by working in whole numbers, as a share of its noise.
 
-    python benchmarks/rounding.py
+    python -m benchmarks.rounding
 
 The largest error in a coordinate of a sum of clipped gradients, compared with the sum in float64, at ten random params,
 over the deviation of its noise in 50 equal steps of one budget.

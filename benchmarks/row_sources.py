@@ -1,6 +1,6 @@
 """Private passes over rows where they live: rows per second and peak memory, from Parquet, DuckDB and PostgreSQL.
 
-    python benchmarks/row_sources.py [--rows 100000 1000000] [--kinds Parquet DuckDB] [--passes 3]
+    python -m benchmarks.row_sources [--rows 100000 1000000] [--kinds Parquet DuckDB] [--passes 3]
         [--no-batches] [--stages] [--postgresql postgresql:///postgres?host=/tmp]
 
 A pass is one step of noisy gradient descent (logistic regression, 54 numbers scaled by the schema, exact sums, noise),

@@ -1,7 +1,7 @@
 """Where runs of a learned protector end beside what they reach without features, and which part puts them there.
 
-    python benchmarks/run_ends.py                                # sets that come with packages
-    L2P_TABLES=FOLDER python benchmarks/run_ends.py --tables openml:credit.g openml:mushroom openml:vehicle
+    python -m benchmarks.run_ends                                # sets that come with packages
+    L2P_TABLES=FOLDER python -m benchmarks.run_ends --tables openml:credit.g openml:mushroom openml:vehicle
 
 Tables are read by the fold of the protector that never saw them; a third of at most 2,400 rows tests, the others are
 private. 24 runs for each budget, given as log(mu N). Prints mean test losses: of the model's start, of the best

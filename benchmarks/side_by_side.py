@@ -1,7 +1,7 @@
 """l2p beside diffprivlib, Opacus, jax-privacy, interpret and OpenDP on raw Adult: lines of code and scores.
 
-    python benchmarks/side_by_side.py FOLDER [--out runs/side_by_side] [--jobs 1] [--only PROGRAM]
-    python benchmarks/side_by_side.py --page     # writes the table of pages/side_by_side.md again, and runs nothing
+    python -m benchmarks.side_by_side FOLDER [--out runs/side_by_side] [--jobs 1] [--only PROGRAM]
+    python -m benchmarks.side_by_side --page     # writes the table of pages/side_by_side.md again, and runs nothing
 
 FOLDER holds adult.data.gz and adult.test.gz, with a header line. The programs are in benchmarks/peers; each is run in a
 virtual environment of its own, made from the line `# requires:` in its head, once per epsilon and seed. Rows of

@@ -1,7 +1,7 @@
 """Stored losses of a protector beside those that were stored at an earlier commit.
 
-    python benchmarks/since_commit.py COMMIT [--method universal]
-    python benchmarks/since_commit.py COMMIT --over plain probe regression directions universal-logistic ...
+    python -m benchmarks.since_commit COMMIT [--method universal]
+    python -m benchmarks.since_commit COMMIT --over plain probe regression directions universal-logistic ...
 
 Reads results.csv of every comparison in results/, now and at that commit, and pairs seeds. The first form prints each
 cell (set, model and budget) whose mean test loss has moved by more than two standard errors, and how many have. The

@@ -1,6 +1,6 @@
 """Private sums over rows on a Spark cluster: one worker against two, rows per second and bytes that reach the driver.
 
-    python benchmarks/spark_rows.py [--rows 1000000 10000000] [--workers 1 2]
+    python -m benchmarks.spark_rows [--rows 1000000 10000000] [--workers 1 2]
 
 Each line is a cluster of its own on this machine, with one core and 1.5 GB for each worker. Rows of 54 numbers are made
 by Spark; encoding and caching them is timed by itself. A pass is one clipped gradient of logistic regression, exact;

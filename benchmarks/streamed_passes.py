@@ -1,6 +1,6 @@
 """Bolt-on SGD past memory (Fig. 2 of Wu et al. 2017): passes in random orders over Parquet and DuckDB, and in memory.
 
-    python benchmarks/streamed_passes.py [--rows 100000 1000000 10000000] [--kinds Parquet DuckDB memory] [--passes 3]
+    python -m benchmarks.streamed_passes [--rows 100000 1000000 10000000] [--kinds Parquet DuckDB memory] [--passes 3]
 
 A release of `bolt_on` (logistic regression, 10 numbers scaled by the schema, batches of 50, a fresh order in each pass)
 from the table to its card. Each line is a process of its own, so that its peak memory is its own. Rows are counted and
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from row_sources import memory
+from benchmarks.row_sources import memory
 
 COLUMNS = [f"x{place}" for place in range(10)]
 BATCH = 50

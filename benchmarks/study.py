@@ -1,6 +1,6 @@
 """All of the paper's experiments: every comparison in experiments/, and curves per step of those named `*_steps`.
 
-    python benchmarks/study.py [--out benchmarks/results] [--only ipums_br adult] [--seeds 2] [--jobs 2]
+    python -m benchmarks.study [--out benchmarks/results] [--only ipums_br adult] [--seeds 2] [--jobs 2]
 
 Each has a folder in OUT as `l2p compare` makes it, where log.txt holds its output; a second call resumes where the
 first one stopped. Curves are `steps.svg`, and `steps.csv` with mean and standard deviation over seeds. The public data

@@ -1,7 +1,7 @@
 """The epsilon that each accountant certifies for the same noise, and the time it takes (the appendix figure of the L2P
 paper).
 
-    python benchmarks/tightness.py [FOLDER]
+    python -m benchmarks.tightness [FOLDER]
 
 Writes tightness.csv and tightness.svg into FOLDER, runs/tightness by default. Noise is constant and fixed beforehand,
 since only then are all of these valid; adjacency zero_out, delta 1e-8.

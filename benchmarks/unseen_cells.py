@@ -1,6 +1,6 @@
 """Scores with and without the rule that a cell which training never met counts as one that it did meet.
 
-    python benchmarks/unseen_cells.py --folder FOLDER
+    python -m benchmarks.unseen_cells --folder FOLDER
 
 FOLDER holds ten public tables as ARFF and `adult.data.gz`; without it there is nothing to measure. Their schemas are
 made from the tables themselves, as `l2p schema --from` does. Before: every category has a column for values that are

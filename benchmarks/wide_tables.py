@@ -1,6 +1,6 @@
 """Learned constants on wide tables, with a private eigenbasis and without one.
 
-    L2P_TABLES=FOLDER python benchmarks/wide_tables.py
+    L2P_TABLES=FOLDER python -m benchmarks.wide_tables
 
 Tables of 512 to 1,000 columns are rare among public ones, so these are made: a table's columns and the products
 of two of them, 1,000 at most, and scikit-learn's digits enlarged to 28 x 28 pixels. The fold of `control-universal`

@@ -1,6 +1,6 @@
 """Numbers of cells in which `universal` is better than a stored rival, level with it, or worse.
 
-    python benchmarks/win_table.py
+    python -m benchmarks.win_table
 
 For every comparison in results/ that has it, a Markdown line with the verdicts at each budget: against the best
 hand-designed method of the cell (of those that have no public rows beside the private ones, as it has none), the best

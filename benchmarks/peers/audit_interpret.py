@@ -1,6 +1,6 @@
 """Audit of DP-EBM's guarantee: its noise beside what its budget asks for, and a category that one row has.
 
-    python benchmarks/peers/audit_interpret.py
+    python -m benchmarks.peers.audit_interpret
 
 Needs what with_interpret.py requires.
 """

@@ -1,6 +1,6 @@
 """Audit of OpenDP's AIM: its guarantee, and its rows beside those of its model.
 
-    python benchmarks/peers/audit_opendp.py
+    python -m benchmarks.peers.audit_opendp
 
 Needs what with_opendp.py requires.
 """
