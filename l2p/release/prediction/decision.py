@@ -47,6 +47,9 @@ class Costs(Decision):
 
         A model that was trained with class `weights` gives probabilities of a table in which classes are as frequent as
         the weights make them, so that they are divided by the weights.
+
+        >>> Costs.of({"no": 1e308, "yes": 5e307}, ["no", "yes"]).missed
+        (1.0, 0.5)
         """
         numbers = by_class(costs, classes, "costs")
         if lacking := [text_of(value) for value, cost in zip(classes, numbers, strict=True) if cost is None]:
@@ -60,7 +63,9 @@ class Costs(Decision):
                 "costs must be finite numbers, none below 0 and one above it, or no class would be the cheapest to "
                 "name; only their ratios matter, so write 1 and 12, say."
             )
-        return cls(tuple(cost / weight for cost, weight in zip(missed, weights or [1.0] * len(missed), strict=True)))
+        most = max(missed)  # only ratios matter, and a score times 1e308 may be infinite
+        weights = weights or [1.0] * len(missed)
+        return cls(tuple(cost / most / weight for cost, weight in zip(missed, weights, strict=True)))
 
     def classes(self, scores: np.ndarray) -> np.ndarray:
         return np.argmax(scores * self.missed, axis=-1)
