@@ -30,8 +30,10 @@ def curve(number):
 
 def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):
     """A filter without corrections for larger curvature, clipping, rare classes or few rows, and that never returns."""
-    neutral = 0.0, -20.0, -30.0, 0.0, -30.0
-    return KalmanProjector(*map(curve, (0.0, 0.0, spread, 0.0, spread, width, certain, momentum, *neutral)))
+    quadratic = {"log_spread": spread, "log_intercept": spread, "log_gradient_norm": -20.0, "log_sampling": -30.0}
+    quadratic |= dict.fromkeys(("log_curvature", "log_unknown", "spread_power", "log_steepest", "rate_power"), 0.0)
+    steps = {"log_width": width, "logit_certain": certain, "logit_momentum": momentum, "logit_return": -30.0}
+    return KalmanProjector(**{name: curve(number) for name, number in (quadratic | steps).items()})
 
 
 def recurrent(num_inputs, num_outputs):

@@ -11,7 +11,7 @@ from l2p.models import MODELS, Softmax, find_model
 from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle.setup import Setup
 from l2p.privacy import Filter
-from l2p.protectors.learned import kalman
+from l2p.protectors.learned import quadratic
 from l2p.protectors.learned.kalman import LONGEST
 from l2p.protectors.stepwise.schedulers import Observation
 from tests.protectors.kalman_filters import (
@@ -64,7 +64,7 @@ def test_where_moments_are_known_no_step_is_unstable_at_the_largest_curvature():
 @pytest.mark.parametrize(("most", "num_rows", "bounded"), [(2, 1000, True), (2, 1, False), (3, 1000, False)])
 def test_of_too_many_features_for_a_basis_steps_are_stable_along_whole_rows(monkeypatch, most, num_rows, bounded):
     """From one mu N per feature on: all of a row's length, 4, may lie along one direction."""
-    monkeypatch.setattr(kalman, "MAX_FEATURES", most)
+    monkeypatch.setattr(quadratic, "MAX_FEATURES", most)
     length, setup = (
         jnp.float32(4.0),
         Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), num_rows),

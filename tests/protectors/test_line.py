@@ -11,18 +11,14 @@ import pytest
 from l2p.models import MODELS, find_model
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
-from l2p.protectors import KalmanProjector
 from l2p.protectors.conditioning import Covariates
 from l2p.protectors.learned.kalman import LONGEST
 from l2p.protectors.learned.line import MOST, LineStep
 from l2p.protectors.stepwise.schedulers import Observation
+from tests.protectors.kalman_filters import MOMENT, curve, filter_of
 
 COVARIATES = Covariates(jnp.float32(5.0), 0.0, 0.0, 0.0, 0.0)
 FREE = 1e9
-
-
-def curve(number):
-    return jnp.array([[number, 0.0, 0.0, 0.0, 0.0]])
 
 
 def line_of(spread=0.0, renewed=-30.0, curvature=0.0):
@@ -83,9 +79,8 @@ def test_the_variance_left_is_the_mean_squared_error(wrong):
 
 MODEL, BUDGET, N = MODELS["logistic"], Budget(1.0, 1e-6), 1000
 SETUP = Setup.create(MODEL, BUDGET.adjacency, Filter("gdp", BUDGET).price_list(), N)
-MOMENT = jnp.array([0.5, 0.1, 0.02, 0.0])  # of three features, and of an intercept
-#: As in `kalman_filters.filter_of`, with gradients that are hardly used in each coordinate.
-TIMID = KalmanProjector(*map(curve, (0.0, 0.0, -6.0, 0.0, -6.0, -20.0, 30.0, -30.0, 0.0, -20.0, -30.0, 0.0, -30.0)))
+#: Gradients are hardly used in each coordinate.
+TIMID = filter_of(spread=-6.0, width=-20.0)
 
 
 def update(projector, params, gradient, noise_std=1e-4):

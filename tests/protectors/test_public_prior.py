@@ -32,7 +32,19 @@ def constant(number):
 FILTER = Stepwise(
     CurveScheduler(constant(0.0), constant(0.0), constant(0.0)),
     KalmanProjector(
-        *map(constant, (0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, -30.0)),
+        log_curvature=constant(0.0),
+        log_unknown=constant(0.0),
+        log_spread=constant(1.0),
+        spread_power=constant(0.0),
+        log_intercept=constant(0.0),
+        log_steepest=constant(1.0),
+        log_gradient_norm=constant(0.0),
+        rate_power=constant(0.0),
+        log_sampling=constant(-30.0),
+        log_width=constant(0.0),
+        logit_certain=constant(0.0),
+        logit_momentum=constant(1.0),
+        logit_return=constant(1.0),
     ),
     num_steps=60,
 )

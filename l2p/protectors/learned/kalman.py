@@ -14,9 +14,8 @@ the start is a first guess, which is scaled by the measurements of w* (empirical
 all features they soon show whether there is signal. A network may correct the filter in each coordinate, by comparing
 the gradients so far with the expected ones.
 
-With few rows the sample minimiser misses the population's, with a variance of about 1 / (N h); the ridge corrects for
-it. Under this ridge the minimiser is the most likely place of the population's, given the prior; the ridge vanishes as
-N grows.
+With few rows the sample minimiser misses the population's (`AssumedQuadratic`); the ridge corrects for it. Under this
+ridge the minimiser is the most likely place of the population's, given the prior; the ridge vanishes as N grows.
 
 Gradient descent is stable up to 2 over the largest curvature, and no step is longer than `LONGEST` over the bound on
 it. For rows that are clipped to a length the bound is too low, for a hinge there is none, and for a network it changes.
@@ -30,17 +29,15 @@ import jax
 import jax.numpy as jnp
 
 from l2p.base import struct
-from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle.setup import Setup
 from l2p.protectors.conditioning import KNOT_RANGE, Covariates, between_knots, covariates_of, standardize
 from l2p.protectors.fields import MAX_LOG, Curve
 from l2p.protectors.learned.belief import NOISIEST, Aim, Belief, Measured
 from l2p.protectors.learned.line import AT_START, LineStep
+from l2p.protectors.learned.quadratic import AssumedQuadratic, moments_of
 from l2p.protectors.learned.retreat import Retreat
 from l2p.protectors.register import stored
-from l2p.protectors.stepwise.eigenbasis import MAX_FEATURES
 from l2p.protectors.stepwise.networks import Layers, apply_mlp
-from l2p.protectors.stepwise.projectors import Projector
 from l2p.protectors.stepwise.schedulers import Observation
 
 #: Steps of gradient descent are stable up to 2 / h.
@@ -69,50 +66,24 @@ class Corrections(NamedTuple):
 
 @stored
 @struct.dataclass
-class KalmanProjector(Projector):
+class KalmanProjector(AssumedQuadratic):
     """The filter above. Every constant is a curve over log(mu N), the same for all models.
 
     Attributes:
-      log_curvature: f32[k, 5], log of the curvature over its typical value, `typical_curvature` times the second moment
-        of the coordinate's feature.
-      log_unknown: f32[k, 5], added where second moments were not bought: only the mean one is known there, and the
-        largest, which bounds the curvature, is larger.
-      log_spread: f32[k, 5], log of the length of the margins of w* at the start, over typical slope / curvature.
-      spread_power: f32[k, 5], power of a coordinate's second moment that divides its part of that spread.
-      log_intercept: f32[k, 5], the same as `log_spread` for the intercepts, beside the variance of the error of a start
-        that was bought.
       log_width: f32[k, 5], log of the standard deviation, among tables, of the logarithm of the factor on the variance
         of features at the start.
       logit_certain: f32[k, 5], logit of the curvature assumed where the filter narrows P, over that of its steps.
       logit_momentum: f32[k, 5], logit of the share of the last update that is added, where noise vanishes.
-      log_steepest: f32[k, 5], log of the bound on the curvature over h where second moments were not bought. Where they
-        were, the bound is the model's largest curvature times them. Steps are at most `LONGEST` over the bound; the
-        distance to the minimum is still estimated by h.
-      log_gradient_norm: f32[k, 5], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
-        length. Gradients that are clipped below it are smaller than by the curvature, as the filter then expects.
       logit_return: f32[k, 5], logit of how far params shrink back once the prior narrows, from 0, not at all, to 1.
-      rate_power: f32[k, 5], the power to which slope and curvature change with the classes' shares, where these were
-        bought (`Model.scales_at_rates`).
-      log_sampling: f32[k, 5], log of the variance that drawing N rows gives to their minimum, over that of a typical
-        slope and curvature.
       network: with `INPUTS` inputs and `OUTPUTS` outputs, or None.
       line: scales the distance from the start, or None.
       retreat: takes back at the end what does not stand out from noise, or None.
     """
 
-    log_curvature: Curve
-    log_unknown: Curve
-    log_spread: Curve
-    spread_power: Curve
-    log_intercept: Curve
     log_width: Curve
     logit_certain: Curve
     logit_momentum: Curve
-    log_steepest: Curve
-    log_gradient_norm: Curve
     logit_return: Curve
-    rate_power: Curve
-    log_sampling: Curve
     network: Annotated[dict, Layers(INPUTS, OUTPUTS)] | None = None
     line: LineStep | None = None
     retreat: Retreat | None = None
@@ -150,11 +121,11 @@ class KalmanProjector(Projector):
         self, state: Belief, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Belief]:
         covariates = covariates_of(setup, params.shape[0])
-        curvature, steepest = self._curvature(observation, params, state.start, covariates, setup)
+        curvature, steepest = self.curvature(observation, params, state.start, covariates, setup)
         noise = jnp.square(observation.noise_std) + 1e-20
         moved = params - state.start
         measured = state.measured.after(moved - observation.gradient / curvature, noise / jnp.square(curvature))
-        sampling = self._sampling(observation, params, covariates, setup)
+        sampling = self.sampling_variance(observation, params, covariates, setup)
         prior, log_scale = self._prior(observation, params, measured, sampling, covariates, setup)
         steeper = state.steeper_after(observation.gradient, noise, steepest)
         corrections = Corrections(*[jnp.zeros(())] * OUTPUTS)
@@ -201,8 +172,8 @@ class KalmanProjector(Projector):
         if self.retreat is None:
             return params
         covariates, moved = covariates_of(setup, params.shape[0]), params - state.start
-        of_feature = _moments(observation, params)[1]
-        curvature, _ = self._curvature(observation.replace(clip_norm=None), params, state.start, covariates, setup)
+        of_feature = moments_of(observation, params)[1]
+        curvature, _ = self.curvature(observation.replace(clip_norm=None), params, state.start, covariates, setup)
         share = self.retreat(moved, state.variance, jnp.where(of_feature, curvature, 0.0), covariates)
         return state.start + jnp.where(of_feature, share, 1.0) * moved
 
@@ -229,7 +200,7 @@ class KalmanProjector(Projector):
         length, norm, reach = (
             jnp.where(has_moved, sizes @ square, 1.0) for sizes in (observation.moment, jnp.ones_like(square), bound)
         )
-        clipping = self._clipped(observation, covariates, setup)
+        clipping = self.share_after_clipping(observation, covariates, setup)
         noise = norm * (jnp.square(observation.noise_std / clipping) + 1e-20)
         curvature = model.line_curvature(jnp.sqrt(length), setup.kind)
         # In each coordinate the filter's gains are for the loss at its steepest.
@@ -287,73 +258,6 @@ class KalmanProjector(Projector):
         """A ratio f32[p] to noise as an input: without its sign, which no correction may depend on."""
         return jnp.abs(ratio)
 
-    def _curvature(
-        self, observation: Observation, params: jax.Array, start: jax.Array, covariates: Covariates, setup: Setup
-    ) -> tuple[jax.Array, jax.Array]:
-        """h f32[p], as clipped gradients show it; and the largest f32[p] that there may be, for whole gradients."""
-        moment, of_feature = _moments(observation, params)
-        moment = moment * setup.model.moment_growth(params, start)
-        curvature_at_rates = self._at_rates(observation, params, covariates, setup)[1]
-        has_strength = jnp.array(False) if observation.strength is None else observation.strength.max() > 0.0
-        unknown = of_feature & ~has_strength
-        larger = jnp.where(unknown, between_knots(self.log_unknown, covariates), 0.0)
-        scale = jnp.exp(between_knots(self.log_curvature, covariates) + larger)
-        h = setup.model.typical_curvature(setup.kind) * scale * moment
-        bound = jnp.maximum(h, setup.model.largest_curvature(setup.kind) * moment)
-        assumed = h * jnp.exp(between_knots(self.log_steepest, covariates))
-        num_features = setup.model.num_features(params.shape[0])
-        if num_features > MAX_FEATURES and observation.length is not None:
-            # No direction is longer than whole rows. No curve was trained on so many features at large budgets.
-            whole = setup.model.largest_curvature(setup.kind) * jnp.square(observation.length)
-            is_large = covariates.log_signal >= jnp.log(num_features)
-            assumed = jnp.where(is_large, jnp.maximum(assumed, whole), assumed)
-        steepest = jnp.where(unknown, assumed, bound)
-        h = h * curvature_at_rates
-        return h * self._clipped(observation, covariates, setup), jnp.maximum(h, steepest)
-
-    def _at_rates(
-        self, observation: Observation, params: jax.Array, covariates: Covariates, setup: Setup
-    ) -> tuple[jax.Array | float, jax.Array | float]:
-        """Slope and curvature f32[p] at the classes' shares, over those at even ones."""
-        if observation.rates is None:
-            return 1.0, 1.0
-        power, model = between_knots(self.rate_power, covariates), setup.model
-        scales = model.scales_at_rates(observation.rates, setup.kind)
-        slope, curvature = (jnp.tile(scale**power, params.shape[0] // model.num_margins) for scale in scales)
-        return slope, curvature
-
-    def _unit(self, observation: Observation, params: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
-        """Typical length f32[p] of margins."""
-        slope, curvature = self._at_rates(observation, params, covariates, setup)
-        return jnp.broadcast_to(setup.model.typical_margin(setup.kind) * slope / curvature, params.shape)
-
-    def _sampling(self, observation: Observation, params: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
-        """Variance f32[p] of the minimum among draws of N rows; that of intercepts is too small to matter."""
-        moment, of_feature = _moments(observation, params)
-        unit = jnp.square(self._unit(observation, params, covariates, setup)) * jnp.exp(
-            between_knots(self.log_sampling, covariates)
-        )
-        return jnp.where(of_feature, unit / (setup.num_rows * moment), 0.0)
-
-    def _clipped(self, observation: Observation, covariates: Covariates, setup: Setup) -> jax.Array | float:
-        """Share f32[] of a typical row's gradient that clipping leaves."""
-        if observation.clip_norm is None or observation.length is None:
-            return 1.0
-        norm = (
-            setup.model.typical_slope(setup.kind)
-            * observation.length
-            * jnp.exp(between_knots(self.log_gradient_norm, covariates))
-        )
-        return observation.clip_norm * jax.lax.rsqrt(jnp.square(observation.clip_norm) + jnp.square(norm))
-
-    def at_start(self, params: jax.Array, observation: Observation, setup: Setup) -> tuple[jax.Array, jax.Array]:
-        """Variance f32[p] of the distance from params f32[p] to the minimum before any gradient, and curvature f32[p]
-        there."""
-        covariates = covariates_of(setup, params.shape[0])
-        return self._guess(observation, params, covariates, setup), self._curvature(
-            observation, params, params, covariates, setup
-        )[0]
-
     def _prior(
         self,
         observation: Observation,
@@ -364,29 +268,7 @@ class KalmanProjector(Projector):
         setup: Setup,
     ) -> tuple[jax.Array, jax.Array]:
         """P f32[p] at the start, and the log f32[] of the scale that the measurements give that of features."""
-        _, of_feature = _moments(observation, params)
-        guess = self._guess(observation, params, covariates, setup) if observation.prior is None else observation.prior
+        _, of_feature = moments_of(observation, params)
+        guess = self.guess(observation, params, covariates, setup) if observation.prior is None else observation.prior
         log_scale = measured.log_scale(guess, sampling, of_feature, jnp.exp(between_knots(self.log_width, covariates)))
         return guess * jnp.where(of_feature, jnp.exp(log_scale), 1.0), log_scale
-
-    def _guess(self, observation: Observation, params: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
-        """P f32[p] before any measurement."""
-        moment, of_feature = _moments(observation, params)
-        mean = jnp.where(of_feature, moment, 0.0).sum() / jnp.maximum(of_feature.sum(), 1)
-        mean = jnp.maximum(mean, 1e-9)
-        # Margins of length exp(log_spread) together, so each coordinate has its part of them.
-        of_features = jnp.exp(2.0 * between_knots(self.log_spread, covariates)) / (mean * params.shape[0])
-        of_features = of_features * (moment / mean) ** -between_knots(self.spread_power, covariates)
-        of_intercept = jnp.exp(2.0 * between_knots(self.log_intercept, covariates)) / moment
-        guess = jnp.square(self._unit(observation, params, covariates, setup)) * jnp.where(
-            of_feature, of_features, of_intercept
-        )
-        return guess if observation.start_variance is None else guess + observation.start_variance
-
-
-def _moments(observation: Observation, params: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The second moment f32[p] of each param's feature or intercept column, and bool[p], true for features."""
-    if observation.moment is None:
-        return jnp.full_like(params, INTERCEPT_COLUMN**2), jnp.zeros(params.shape, bool)
-    of_feature = observation.moment > 0.0
-    return jnp.where(of_feature, jnp.maximum(observation.moment, 1e-9), INTERCEPT_COLUMN**2), of_feature
