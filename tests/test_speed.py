@@ -136,6 +136,7 @@ def test_the_committed_measurements_make_the_committed_page():
     assert report.page(report.read(report.RESULTS)) == report.PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.long(but=["logistic"])
 @pytest.mark.slow(but=["logistic"])
 @pytest.mark.parametrize("model", steps.MODELS)
 def test_plain_losses_are_those_of_the_models_in_either_layout(model):

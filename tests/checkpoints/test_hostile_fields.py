@@ -90,6 +90,7 @@ def test_a_static_field_of_another_type_or_beyond_its_range_is_refused(tmp_path,
                 assert field in sentence
 
 
+@pytest.mark.long(cases=["with_public"])
 @pytest.mark.slow(cases=["lstm_*", "with_public"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_part_that_is_none_or_another_is_refused(tmp_path, name):

@@ -119,6 +119,7 @@ def config(tmp_path):
     return CompareConfig("breast_cancer", tmp_path / "out", methods=methods, epsilon=(1.0,), delta=1e-5, seeds=2)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_vmapped_seed_reads_its_own_public_rows():
     budget, rows, model = Budget(1.0, 1e-5), table(), find_model("square")
@@ -162,6 +163,7 @@ def test_who_reads_no_public_rows_has_all_of_them_as_private_ones(config):
     assert "--public-share 0.05" in command(read_comparison(shared.out))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_method_that_needs_public_rows_brings_a_public_part(config, tmp_path, monkeypatch):
     (tmp_path / "mine_public.py").write_text(

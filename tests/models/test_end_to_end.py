@@ -137,6 +137,7 @@ def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_private_training_takes_its_classes_from_the_models_name_only():
     age, dose, _ = columns()
@@ -154,6 +155,7 @@ def test_private_training_takes_its_classes_from_the_models_name_only():
         l2p.private_train(rows, "noisygd", budget, model="softmax:5", params=jnp.zeros(3))
 
 
+@pytest.mark.long(cases=["quadratic", "hinge"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "quadratic", "hinge"])
 def test_every_saved_model_comes_back_as_it_was(tmp_path, name):
@@ -185,6 +187,7 @@ def test_a_file_that_is_no_saved_model_is_refused(tmp_path):
         saved.load_model(tmp_path)
 
 
+@pytest.mark.long
 # ---------------------------------------------------------------------------------------------------------- comparison
 @pytest.mark.slow
 def test_many_classes_are_compared_by_accuracy(tmp_path):
@@ -200,6 +203,7 @@ def test_many_classes_are_compared_by_accuracy(tmp_path):
     assert (num_classes("digits"), num_classes("mnist:3,5"), num_classes("california")) == (10, 2, None)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
     options = ward(Target("price", bounds=PRICES))

@@ -211,6 +211,7 @@ def test_rows_that_overflow_count_as_nothing_and_take_nothing_with_them(name):
     np.testing.assert_allclose(total, model.clipped_gradient_sum(params, rest, features, f32(0.4)), atol=1e-6)
 
 
+@pytest.mark.long(cases=["mlp", "softmax"])
 @pytest.mark.slow(but=["svm"])
 @pytest.mark.parametrize("name", EVERY)
 def test_clipped_sums_have_finite_derivatives_where_a_row_is_fitted_or_empty(name):

@@ -171,6 +171,7 @@ def test_centred_it_is_plain_gradient_descent_on_centred_rows_mapped_back(name):
     )
 
 
+@pytest.mark.long(but=["logistic-noisygd", "mlp-noisygd", "square-noisygd"])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "method"),
@@ -232,6 +233,7 @@ def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
     assert best - 1e-6 <= reached <= best + 0.001 / 4 + 1e-4
 
 
+@pytest.mark.long(cases=["mlp", "softmax"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "svm", "softmax", "mlp"])
 def test_the_minimiser_is_a_stationary_point(name):

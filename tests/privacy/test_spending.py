@@ -256,6 +256,7 @@ def noise_in_equal_parts(planned, target):
     return math.exp(scipy.optimize.brentq(excess, 0.0, 20.0, xtol=1e-9))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(

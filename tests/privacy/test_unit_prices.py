@@ -184,6 +184,15 @@ def check_sensitivity(query, adjacency):
     assert farthest(query, adjacency) <= sensitivity(query, adjacency) * (1 + MARGIN + 1e-6)
 
 
+@pytest.mark.long(
+    cases=[
+        "scaled_gradient-*",
+        "bin_counts-zero_out",
+        "clipped_loss-zero_out",
+        "normalized_gradient-*",
+        "clipped_gradient-zero_out",
+    ]
+)
 @pytest.mark.slow(but=["class_moment-*", "hessian-*", "row_length-*"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @EVERY_SUM

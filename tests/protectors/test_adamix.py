@@ -182,6 +182,7 @@ def released(name, which):
     return np.asarray(params), np.asarray(records[0].clip_norm), ended
 
 
+@pytest.mark.long(but=["adamix", "pda_dpmd"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MIXED)
 def test_nothing_but_a_paid_answer_depends_on_private_rows(name):
@@ -367,6 +368,7 @@ def long_rows(seed, size, weights):
     return Rows(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), jnp.ones(size))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamix", "ngd", "pda_dpmd", "fully_private"])
 def test_least_squares_does_not_diverge(name):

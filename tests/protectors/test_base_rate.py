@@ -55,6 +55,7 @@ def test_without_noise_the_start_is_the_best_that_ignores_features(name):
     np.testing.assert_array_equal(params[others], model.init(2)[others])
 
 
+@pytest.mark.long(cases=["softmax:3", "mlp"])
 @pytest.mark.slow(but=["svm"])
 @pytest.mark.parametrize("name", NAMES)
 def test_where_noise_hides_the_rates_it_stays_near_the_public_start(name):

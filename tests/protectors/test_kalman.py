@@ -190,6 +190,7 @@ def test_momentum_is_dropped_in_coordinates_whose_gradient_points_back():
     assert np.abs(params[-1] - np.asarray(MINIMUM)).max() < 0.05
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_derivatives_of_a_run_that_returns_are_finite():
     """At the first step nothing has moved, and its share of the distance is 0 over 0."""

@@ -107,6 +107,16 @@ LONG = (
     "networks*",
     "pair",
     "*norm query",
+    "kalman",
+    "control, permutation epochs",
+    "control, public geometry",
+    "pnsgd",
+    "adadp",
+    "dp_adambc",
+    "dp_adam_scaled",
+    "outpert",
+    "disk",
+    "auto_clip",
 )
 
 

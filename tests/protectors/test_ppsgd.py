@@ -193,6 +193,7 @@ def test_without_noise_growth_and_shrinking_it_is_gradient_descent():
     np.testing.assert_allclose(params, expected, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.long(but=["square"])
 @pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("model", [Logistic(), Softmax(2), find_model("square"), find_model("svm")], ids=str)
 def test_a_fit_is_the_minimum_of_the_public_loss_and_the_distance(model):
@@ -227,6 +228,7 @@ def test_onlypub_spends_nothing_and_does_not_look_at_private_rows():
     assert np.any(ends[0])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_agd_avg_is_the_mean_of_agd_and_onlypub():
     protector = method("agd_avg", Budget(1.0, 1e-6)).replace(

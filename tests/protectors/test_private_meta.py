@@ -148,6 +148,7 @@ def test_without_noise_it_is_descent_along_clipped_meta_gradients():
     assert float(jnp.abs(params - to_vector(INNER)).max()) > 0.1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_learning_lowers_the_loss_where_the_budget_is_ample():
     def loss(protector, key):

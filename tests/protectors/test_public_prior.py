@@ -99,6 +99,7 @@ def test_the_most_likely_params_of_least_squares_are_those_of_a_formula():
     np.testing.assert_allclose(solution, expected, atol=2e-3)
 
 
+@pytest.mark.long(cases=["mlp", "softmax:3", "hinge"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "hinge", "svm", "softmax:3", "mlp"])
 def test_the_most_likely_params_lie_between_start_and_minimum(name):

@@ -94,6 +94,7 @@ SOLVES = {
 }
 
 
+@pytest.mark.long(but=["one step-*", "svm, ridge-*", "ridge-add_remove"])
 @pytest.mark.slow(but=["ridge-add_remove"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("name", SOLVES)

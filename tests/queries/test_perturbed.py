@@ -71,6 +71,7 @@ def slope(model, rows, norm, params, convexity):
     return residual @ lines + convexity * params
 
 
+@pytest.mark.long(but=["logistic-True-add_remove", "svm-False-zero_out", "svm-True-*", "svm-False-add_remove"])
 @pytest.mark.slow(cases=["logistic-*", "svm-False-zero_out", "svm-False-replace_one"])
 @pytest.mark.parametrize("adjacency", Adjacency)
 @pytest.mark.parametrize("published", [True, False])

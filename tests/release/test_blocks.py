@@ -49,6 +49,7 @@ def test_a_release_adds_up_the_same_whole_numbers_from_blocks_and_from_memory():
     assert np.abs(whole).max() > 2**20
 
 
+@pytest.mark.long(cases=["dpsgd", "agd"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["noisygd", "dpsgd", "agd"])
 def test_a_simulation_over_blocks_is_that_in_memory(name):

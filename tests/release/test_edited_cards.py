@@ -302,6 +302,7 @@ EDITS = {
 }
 
 
+@pytest.mark.long(cases=["envelope*", "clip norm, envelope", "rate", "learned noise"])
 @pytest.mark.slow(
     cases=[
         "learned noise",

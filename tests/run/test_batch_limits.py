@@ -80,6 +80,7 @@ def test_a_centring_bought_in_init_is_that_of_the_whole_table_whatever_steps_rea
     np.testing.assert_allclose(maps[0], np.asarray(rows.x).mean(0), atol=1e-3)
 
 
+@pytest.mark.long(cases=["Poisson", "fixed-size"])
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", EVERY, ids=lambda sampler: sampler.name)
 def test_a_streamed_release_is_the_release_in_memory_with_the_same_batches(sampler):

@@ -73,6 +73,7 @@ def test_a_release_adds_up_the_drawn_rows_and_no_padding(sampler, block):
     np.testing.assert_allclose(total, naive_sums(np.arange(N)[None])[0], atol=1e-4)
 
 
+@pytest.mark.long(cases=["Poisson", "fixed-size"])
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", EVERY, ids=lambda sampler: sampler.name)
 def test_a_simulation_adds_up_the_rows_that_it_drew(sampler):

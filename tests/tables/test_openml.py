@@ -54,6 +54,22 @@ def folder(toy, monkeypatch, tmp_path):
     return tmp_path
 
 
+@pytest.mark.long(
+    cases=[
+        "mushroom",
+        "mv",
+        "kr.vs.kp",
+        "splice",
+        "ailerons",
+        "fried",
+        "pol",
+        "2dplanes",
+        "nursery",
+        "bank32nh",
+        "puma32H",
+        "elevators",
+    ]
+)
 @pytest.mark.slow(but=["credit.g", "vehicle", "segment"])
 @pytest.mark.parametrize("name", TABLES)
 def test_facts_are_those_of_the_real_table(name, monkeypatch):

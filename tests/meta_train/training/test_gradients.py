@@ -79,6 +79,7 @@ def moved(before, after) -> dict[str, bool]:
     return {jax.tree_util.keystr(path): not np.array_equal(old, new) for (path, old), new in pairs}
 
 
+@pytest.mark.long(cases=["backpropagation"])
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["backpropagation", "evolution"])
 def test_meta_training_lowers_the_score_on_its_family(estimator, update, family, batch):
