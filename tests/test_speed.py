@@ -97,7 +97,7 @@ def test_help_needs_no_jax():
     assert "steps" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_measures_prints_and_keeps_and_the_page_repeats_it(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(runner, "bind", lambda: 0)
     monkeypatch.setattr(steps, "works", lambda quick: [Work("logistic", 64, 5, steps=3)])
@@ -137,7 +137,6 @@ def test_the_committed_measurements_make_the_committed_page():
 
 
 @pytest.mark.long(but=["logistic"])
-@pytest.mark.slow(but=["logistic"])
 @pytest.mark.parametrize("model", steps.MODELS)
 def test_plain_losses_are_those_of_the_models_in_either_layout(model):
     work = Work(model, 30, 7)

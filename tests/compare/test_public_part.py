@@ -120,7 +120,6 @@ def config(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_vmapped_seed_reads_its_own_public_rows():
     budget, rows, model = Budget(1.0, 1e-5), table(), find_model("square")
     division = Division(part("square", "binary", share=0.05), True)
@@ -164,7 +163,6 @@ def test_who_reads_no_public_rows_has_all_of_them_as_private_ones(config):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_method_that_needs_public_rows_brings_a_public_part(config, tmp_path, monkeypatch):
     (tmp_path / "mine_public.py").write_text(
         "from l2p.protectors.by_hand.gradient_descent import noisygd\n"

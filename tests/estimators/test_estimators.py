@@ -66,8 +66,7 @@ def fitted():
 
 
 # With an empty cache each takes 26 CPU seconds, nearly all of it to compile one run for each of 15 shapes of tables.
-@pytest.mark.slow
-@pytest.mark.long(cases=["PrivateRegressor"])
+@pytest.mark.long
 @pytest.mark.parametrize("make", [PrivateClassifier, PrivateRegressor])
 def test_the_checks_of_scikit_learn_pass_without_exceptions(make):
     with warnings.catch_warnings():

@@ -138,7 +138,6 @@ def test_what_a_model_cannot_learn_costs_one_sentence_and_nothing_else(ward, tmp
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_private_training_takes_its_classes_from_the_models_name_only():
     age, dose, _ = columns()
     y = np.digitize(age, [33, 66]).astype(np.float32)
@@ -204,7 +203,6 @@ def test_many_classes_are_compared_by_accuracy(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_numbers_are_compared_by_squared_error(ward, tmp_path, capsys):
     options = ward(Target("price", bounds=PRICES))
     config = CompareConfig(

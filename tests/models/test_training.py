@@ -271,7 +271,7 @@ def test_the_minimiser_is_found_among_collinear_indicators(name):
     assert np.abs(slope).max() < 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_minimisers_side_by_side_are_those_one_by_one():
     model, several = EVERY["logistic"], [table("logistic", seed=seed, count=60) for seed in range(2)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)

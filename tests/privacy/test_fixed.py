@@ -135,7 +135,7 @@ def test_agrees_with_dp_accountings_renyi_accountant(sampler, noise):
     assert ours >= price("pld", trace(noise, 100), sampler) * (1 - 1e-3)
 
 
-@pytest.mark.slow(cases=["1e-12-pld", "1e-05-pld"])
+@pytest.mark.long(cases=["1e-12-pld", "1e-05-pld"])
 @pytest.mark.parametrize("name", ["gdp", "pld", "rdp_all_orders", "rdp_planned", "ctcdp", "tcdp", "moments"])
 @pytest.mark.parametrize("delta", [1e-12, 1e-5])
 def test_extreme_noise_gives_neither_overflow_nor_nan(name, delta):

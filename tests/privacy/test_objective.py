@@ -91,6 +91,7 @@ def calibrated(name, loss, epsilon, delta, factor):
     return float(calibration.convexity), float(calibration.noise_scale)
 
 
+@pytest.mark.long(but=["published-logistic-*", "convex enough-huber-*", "small share-logistic-zero_out"])
 @pytest.mark.slow(but=["small share-logistic-zero_out"])
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])
 @pytest.mark.parametrize("loss", LOSSES)

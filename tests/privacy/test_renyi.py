@@ -208,7 +208,7 @@ def test_every_nulled_row_of_a_small_table_costs_at_most_the_poisson_price(sigma
     assert tightest > 1 - 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_prices_are_monotone_and_at_most_those_of_a_full_batch(neighbours):
     noises = np.geomspace(0.05, 1e6, 80)

@@ -257,7 +257,6 @@ def noise_in_equal_parts(planned, target):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),

@@ -369,7 +369,6 @@ def long_rows(seed, size, weights):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamix", "ngd", "pda_dpmd", "fully_private"])
 def test_least_squares_does_not_diverge(name):
     """Gradients of least squares grow with the error: at softmax's rates every step is longer than the last."""

@@ -90,7 +90,6 @@ def test_with_a_huge_budget_two_classes_are_told_apart_as_least_squares_to_signs
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_whoever_trains_says_that_there_are_two_classes(tmp_path, capsys):
     """`l2p apply`, `l2p compare` and private tuning; undeclared, `adassp` gets a fifth of these rows wrong."""
     rows = classes()
@@ -174,7 +173,6 @@ def test_folding_keeps_norms_and_unfolds():
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_sums_stream_and_other_losses_and_bounds_are_refused():
     rows, budget = table(), Budget(5.0, 1e-6)
     streamed, in_memory = (

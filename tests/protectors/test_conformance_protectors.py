@@ -116,7 +116,7 @@ OTHER_ACCOUNTANTS = [
 ]
 
 
-@pytest.mark.slow(but=["noisygd-zcdp"])
+@pytest.mark.long(but=["noisygd-zcdp"])
 @pytest.mark.parametrize(("name", "accountant"), OTHER_ACCOUNTANTS)
 def test_nor_under_another_accountant(name, accountant):
     within_budget(name, accountant)

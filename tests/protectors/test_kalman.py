@@ -191,7 +191,6 @@ def test_momentum_is_dropped_in_coordinates_whose_gradient_points_back():
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_derivatives_of_a_run_that_returns_are_finite():
     """At the first step nothing has moved, and its share of the distance is 0 over 0."""
 

@@ -76,7 +76,7 @@ def test_of_too_many_features_for_a_basis_steps_are_stable_along_whole_rows(monk
     assert bounded == bool((jnp.abs(update)[:3] <= longest * jnp.abs(gradient)[:3] * (1 + 1e-5)).all())
 
 
-@pytest.mark.slow(but=["logistic", "square"])
+@pytest.mark.long(but=["logistic", "square"])
 @pytest.mark.parametrize("name", ["logistic", "square", "softmax:3", "softmax:12"])
 def test_no_curvature_in_margins_is_above_the_largest(name):
     model = find_model(name)
@@ -155,7 +155,7 @@ def test_steps_follow_the_curvature_at_the_classes_shares():
     np.testing.assert_allclose(np.abs(step(knowing, rates, exact)), longest, rtol=1e-3)
 
 
-@pytest.mark.slow(but=["square"])
+@pytest.mark.long(but=["square"])
 @pytest.mark.parametrize("name", ["logistic", "svm", "hinge", "square", "softmax:4"])
 def test_typical_slopes_and_curvatures_are_those_at_the_start(name):
     """Slopes and curvatures of random labels at margins 0; the hinge's is that of the flattest parabola above it."""

@@ -194,7 +194,6 @@ def test_without_noise_growth_and_shrinking_it_is_gradient_descent():
 
 
 @pytest.mark.long(but=["square"])
-@pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("model", [Logistic(), Softmax(2), find_model("square"), find_model("svm")], ids=str)
 def test_a_fit_is_the_minimum_of_the_public_loss_and_the_distance(model):
     start = model.init(D) + 0.2
@@ -229,7 +228,6 @@ def test_onlypub_spends_nothing_and_does_not_look_at_private_rows():
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_agd_avg_is_the_mean_of_agd_and_onlypub():
     protector = method("agd_avg", Budget(1.0, 1e-6)).replace(
         inner=method("agd", Budget(1.0, 1e-6)).replace(num_steps=5)

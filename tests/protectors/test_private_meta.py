@@ -149,7 +149,6 @@ def test_without_noise_it_is_descent_along_clipped_meta_gradients():
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_learning_lowers_the_loss_where_the_budget_is_ample():
     def loss(protector, key):
         result = private_train(ROWS, protector, Budget(500.0, 1e-5), key=key)

@@ -57,7 +57,7 @@ def begun(protector, model, private=PRIVATE, public=PUBLIC, steps=0):
     return np.asarray(protector.finish(run.params, run.state, setup)), records
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["logistic", "svm", "softmax:3"])
 def test_a_run_starts_at_the_minimum_of_the_ridged_loss_on_public_rows_that_count(name):
     model = find_model(name)

@@ -85,7 +85,7 @@ def test_figures_are_deterministic_and_parameters_stay_bit_equal(path):
     assert meta_test.update(path, **SIZES, seed=1) != figures
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_bands_cover_the_trained_range_and_one_below(path):
     figures = meta_test.update(path, **SIZES)
     edges = [band["log_signal"] for band in figures["bands"]]

@@ -313,7 +313,7 @@ def test_segments_may_be_scored_on_rows_that_they_do_not_read(batch):
     assert float(fresh.value) > float(own.value) + 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_segments_spend_an_even_share_each(batch):
     setup = jax.tree.map(lambda leaf: leaf[2], ByMu("ctcdp").simulate(batch, MODEL, capped=False)[1])
     rows, best = jax.tree.map(lambda leaf: leaf[2], (batch.rows, batch.best_loss))

@@ -82,7 +82,6 @@ def test_without_a_public_row_that_counts_a_run_is_the_one_without_any():
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_run_that_is_worse_for_having_public_rows_has_a_price():
     """Even one that ends below its start: what is compared is the run without them."""
     (_, plain), _ = run(small().trust, NONE)
