@@ -115,3 +115,16 @@ def test_nothing_but_core_dependencies_is_needed_to_import_a_module():
             for name in {each.split(".")[0] for each in names} - {"l2p", "meta_train", *sys.stdlib_module_names}:
                 is_extra = name in OF_EXTRAS and OF_EXTRAS[name] in path.parts
                 assert is_extra or core & set(modules.get(name, ())), f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_figures_are_made_by_scripts_that_need_no_arguments_and_the_others_are_left_out():
+    left_out = (ROOT / ".ci" / "figures").read_text().partition("case $name in")[2].partition(")")[0]
+    left_out = {name.strip(" \\\n") for name in left_out.split("|")}
+    scripts = {path.stem: path.read_text() for path in ROOT.glob("benchmarks/[a-z]*.py")}
+    assert left_out < scripts.keys()
+    for name in scripts.keys() - left_out:
+        functions = {node.name: node for node in ast.parse(scripts[name]).body if isinstance(node, ast.FunctionDef)}
+        assert "subcommand" not in scripts[name]
+        if "tyro.cli(main)" in scripts[name]:
+            arguments = functions["main"].args
+            assert len(arguments.args) == len(arguments.defaults), name
