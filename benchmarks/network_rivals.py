@@ -39,9 +39,10 @@ and the non-private model.
 Of nine recipes four have been trained so far. **`dp_adam_pulled` is the best of them on held-out tasks**, so that it is
 the default after tuning as it is before. What training changed helps on the three tables below but at epsilon .5 on
 credit.a, and costs on digits, whose classes are easily told apart, a third of the loss at the smallest budget (the
-three others were not run there); so the default stays untuned. `noisygd_pulled` ends above its start on credit.a from epsilon 3 on, and
-on cmc at .5, and untuned `dp_adam` on both at every budget: with few rows to train on, networks grow too sure of
-themselves ([what a pull does about it](network_pull.md)).
+three others were not run there); so the default stays untuned. `noisygd_pulled` ends above its start on credit.a from
+epsilon 3 on, and on cmc at .5, and untuned `dp_adam` on both at every budget: with few rows to train on, networks grow
+too sure of themselves
+([what a pull does about it](network_pull.md)).
 
 `python -m benchmarks.network_rivals FOLDER > benchmarks/pages/network_rivals.md`
 (x86_64, jax {version}).
