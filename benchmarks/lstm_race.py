@@ -57,9 +57,9 @@ same tasks with equally many steps ({steps} on four of the recipe's shapes).
 {variants}
 
 **No network is ahead of constants that were trained as long on held-out tasks.** On tables that no task was drawn from
-the pair is: its test loss is lower than theirs in three times as many cells as it is higher, and that of today's
-networks, or of an LSTM for the steps alone, hardly more often lower than higher. That is far from what would make it
-the network of `universal` (better in 60 % of cells, worse in 3 %). So little training does not settle it; whole
+the pair is: its test loss is lower than theirs in twice as many cells as it is higher; with today's networks, or an
+LSTM for the steps alone, in half as many again. That is far from what would make it the network of `universal` (better
+in 60 % of cells, worse in 3 %). So little training does not settle it; whole
 recipes, `lstm-steps` and `lstm-segments` have not been run.
 
 `L2P_TABLES=FOLDER python -m benchmarks.lstm_race train OUT`, then `python -m benchmarks.lstm_race page OUT`
