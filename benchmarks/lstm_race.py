@@ -1,4 +1,4 @@
-"""The paper's pair of LSTMs in the filter's frame against today's networks: the same tasks, equally many steps, seeds.
+"""The paper's pair of LSTMs in the filter's frame against today's networks, trained alike.
 
     L2P_TABLES=FOLDER python -m benchmarks.lstm_race train OUT
     L2P_TABLES=FOLDER python -m benchmarks.lstm_race page OUT > benchmarks/pages/lstm_race.md
@@ -11,7 +11,7 @@ on tables that no task was drawn from.
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +19,15 @@ import numpy as np
 import tyro
 
 from benchmarks.paired_ends import ends
-from benchmarks.run_ends import parts
+from benchmarks.run_ends import model_for, parts
 from l2p.checkpoints import checkpoint
+from l2p.checkpoints.folds import fold_name
 from l2p.checkpoints.method_name import SUFFIX
 from l2p.compare.results import Estimate
-from l2p.models import find_model
 from l2p.protectors import Stepwise
 from l2p.tables.public import catalog
 from meta_train.config import MetaConfig
 from meta_train.recipes import resolve
-from meta_train.recipes.own import MODEL_OF
 from meta_train.training.loop import meta_train
 
 #: Of each variant the recipe, its other fields, and what it is.
@@ -40,10 +39,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "lstm-steps": ("lstm-steps", {}, "the pair, whose output is the step in place of a correction"),
     "lstm-segments": ("lstm-segments", {}, "the pair, trained in segments of ten steps (Eq. 4)"),
 }
-CONTROL, FOLD, SEEDS, STEPS = "control-universal-fold-3", 3, 3, 240
+FOLD, SEEDS, STEPS = 3, 3, 240
+CONTROL = fold_name("control-universal", FOLD)
 #: Of the recipes' shapes: 24 columns with four classes, 12 with numbers, 64 with two classes and hidden units, and 12
 #: with two classes.
 SHAPES = (0, 2, 3, 4)
+#: Of OpenML.
 TABLES = ("nursery", "credit.g", "tic-tac-toe", "pol", "cmc", "bank32nh")
 LOG_SIGNALS = (0.7, 2.1, 3.5, 4.9, 6.3, 7.7)
 INTRODUCTION = """\
@@ -56,11 +57,11 @@ same tasks with equally many steps ({steps} on four of the recipe's shapes).
 
 {variants}
 
-**No network is ahead of constants that were trained as long on held-out tasks.** On tables that no task was drawn from
-the pair is: its test loss is lower than theirs in twice as many cells as it is higher; with today's networks, or an
-LSTM for the steps alone, in half as many again. That is far from what would make it the network of `universal` (better
-in 60 % of cells, worse in 3 %). So little training does not settle it; whole
-recipes, `lstm-steps` and `lstm-segments` have not been run.
+**On held-out tasks no network is ahead of constants that were trained as long.** On tables that no task was drawn from
+the pair is: it has less test loss than they have in twice as many cells as it has more, where today's networks, or an
+LSTM for the steps alone, have less in a quarter to a half more. That is far from what would make it the network of
+`universal` (better in 60 % of cells, worse in 3 %). So little training does not settle it: full recipes, `lstm-steps`
+and `lstm-segments` have not been run.
 
 `L2P_TABLES=FOLDER python -m benchmarks.lstm_race train OUT`, then `python -m benchmarks.lstm_race page OUT`
 (x86_64, jax {version})."""
@@ -84,11 +85,11 @@ before ([learning.md](learning.md)).
 |---|---|---|---|---|---|---|---|---|"""
 
 
-def config_of(variant: str, seed: int, steps: int = STEPS) -> MetaConfig:
+def config_of(variant: str, seed: int) -> MetaConfig:
     """The variant's recipe on the race's shapes."""
     recipe, changes, _ = VARIANTS[variant]
     config = resolve.resolve(recipe, fold=FOLD).of_shapes(SHAPES)
-    return config.but(name=f"{variant}-{seed}", seed=seed, steps=steps, eval_every=steps // 4, **changes)
+    return config.but(name=f"{variant}-{seed}", seed=seed, steps=STEPS, eval_every=STEPS // 4, **changes)
 
 
 def path_of(out: Path, variant: str, seed: int) -> Path:
@@ -116,59 +117,62 @@ def page(out: tyro.conf.Positional[Path]) -> None:
     Args:
       out: folder of trainings.
     """
-    paths = {variant: [path_of(out, variant, seed) for seed in range(SEEDS)] for variant in VARIANTS}
-    trained = {variant: [path for path in made if path.exists()] for variant, made in paths.items()}
-    trained = {variant: made for variant, made in trained.items() if made}
-    told = "\n".join(f"- `{variant}`, {len(made)} seeds: {VARIANTS[variant][2]}" for variant, made in trained.items())
-    print(INTRODUCTION.format(control=CONTROL, steps=STEPS, variants=told, version=jax.__version__))
+    trained: dict[str, dict[int, Path]] = {}
+    for variant, seed in itertools.product(VARIANTS, range(SEEDS)):
+        if (path := path_of(out, variant, seed)).exists():
+            trained.setdefault(variant, {})[seed] = path
+    items = "\n".join(
+        f"- `{variant}`, {len(paths)} seeds: {VARIANTS[variant][2]}" for variant, paths in trained.items()
+    )
+    print(INTRODUCTION.format(control=CONTROL, steps=STEPS, variants=items, version=jax.__version__))
     for line in itertools.chain(held_out(trained), on_tables(trained)):
         print(line, flush=True)
 
 
-def held_out(trained: dict[str, list[Path]]) -> Iterator[str]:
-    """Lines on gains on held-out tasks."""
+def held_out(trained: dict[str, dict[int, Path]]) -> Iterator[str]:
+    """Lines on gains on held-out tasks, of checkpoints by variant and seed."""
     yield HELD_OUT
     for variant, paths in trained.items():
-        cards = [checkpoint.read_checkpoint_card(path) for path in paths]
+        cards = [checkpoint.read_checkpoint_card(path) for path in paths.values()]
         gains = [card["held_out"]["gains"] for card in cards]
         edges, by_band = gains[0]["log_signal"], np.array([gain["mean"] for gain in gains])
         if variant == next(iter(trained)):
             bands = " | ".join(f"{low:.1f} to {high:.1f}" for low, high in itertools.pairwise(edges))
             yield f"| variant | seconds | all | {bands} |"
             yield "|---" * (len(edges) + 2) + "|"
-        means = [Estimate.of(values) for values in (by_band.mean(1), *by_band.T)]
-        cells = " | ".join(f"{mean.mean:+.3f} ({mean.error:.3f})" for mean in means)
+        estimates = [Estimate.of(values) for values in (by_band.mean(1), *by_band.T)]
+        cells = " | ".join(f"{gain.mean:+.3f} ({gain.error:.3f})" for gain in estimates)
         yield f"| `{variant}` | {np.mean([card['seconds'] for card in cards]):.0f} | {cells} |"
 
 
-def on_tables(trained: dict[str, list[Path]]) -> Iterator[str]:
-    """Lines on test losses."""
-    start = np.log(ended(checkpoint.load(CONTROL).protector))
-    runs = {
-        variant: [np.log(ended(checkpoint.load(str(path)).protector)) for path in trained[variant]]
-        for variant in trained
+def on_tables(trained: dict[str, dict[int, Path]]) -> Iterator[str]:
+    """Lines on test losses of checkpoints by variant and seed."""
+    control = log_losses(CONTROL)
+    losses = {
+        variant: {seed: log_losses(str(path)) for seed, path in paths.items()} for variant, paths in trained.items()
     }
     tables, budgets = ", ".join(TABLES), ", ".join(f"{signal:g}" for signal in LOG_SIGNALS)
     yield ON_TABLES.format(tables=tables, budgets=budgets, cells=len(TABLES) * len(LOG_SIGNALS))
-    for variant, losses in runs.items():
-        yield f"| `{variant}` | {shares(losses, [start] * len(losses))} | {shares(losses, runs['constants'])} |"
+    for variant, by_seed in losses.items():
+        constants = losses["constants"]
+        beside_control = np.stack([ended - control for ended in by_seed.values()])
+        beside_constants = np.stack([by_seed[seed] - constants[seed] for seed in by_seed.keys() & constants.keys()])
+        yield f"| `{variant}` | {shares(beside_control)} | {shares(beside_constants)} |"
 
 
-def ended(protector: Stepwise) -> np.ndarray:
-    """Test losses f[cells, RUNS] at the end of runs on every table and budget."""
-    by_table = []
-    for table in TABLES:
-        (private, test), kind = parts(f"openml:{table}"), catalog.kind_of(f"openml:{table}")
-        model = find_model(MODEL_OF[kind], catalog.num_classes(f"openml:{table}") if kind == "multiclass" else None)
-        losses, _ = ends(protector, private, test, jnp.array(LOG_SIGNALS), model=model, kind=kind)
-        by_table.append(np.asarray(losses))
+def log_losses(name: str) -> np.ndarray:
+    """Logarithms f[cells, RUNS] of a checkpoint's test losses at the end of runs on every table and budget."""
+    protector, by_table = cast(Stepwise, checkpoint.load(name).protector), []
+    for table in (f"openml:{name}" for name in TABLES):
+        (private, test), kind = parts(table), catalog.kind_of(table)
+        losses, _ = ends(protector, private, test, jnp.array(LOG_SIGNALS), model=model_for(table), kind=kind)
+        by_table.append(np.log(losses))
     return np.concatenate(by_table)
 
 
-def shares(runs: list[np.ndarray], beside: list[np.ndarray]) -> str:
-    """Cells of a table: shares of cells that are better, level and worse, and the mean change, of logarithms of losses
-    f[cells, RUNS] of each seed."""
-    differences = np.stack([losses - other for losses, other in zip(runs, beside, strict=False)])
+def shares(differences: np.ndarray) -> str:
+    """Shares of cells that are better, level and worse, and the mean change, of differences f[seeds, cells, RUNS] of
+    log losses."""
     mean, error = differences.mean(-1), differences.std(-1, ddof=1) / differences.shape[-1] ** 0.5
     better, worse = (mean < -2.0 * error).mean(), (mean > 2.0 * error).mean()
     change = Estimate.of(mean.mean(1))

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from benchmarks.run_ends import RUNS, TABLES, parts
+from benchmarks.run_ends import RUNS, TABLES, model_for, parts
 from l2p.checkpoints.lookup import look_up
-from l2p.models import Model, find_model
+from l2p.models import Model
 from l2p.oracle.setup import Setup
 from l2p.privacy.budget import Budget
 from l2p.privacy.cap.filter import price_list_for_mu
@@ -29,7 +29,6 @@ from l2p.run.simulate import mean_loss
 from l2p.tables.public import catalog
 from l2p.task.rows import Rows
 from meta_train.evaluation.marks import first_loss, loss_of_bought_rates
-from meta_train.recipes.own import MODEL_OF
 
 
 @functools.partial(jax.jit, static_argnames=("model", "kind", "runs"))
@@ -74,8 +73,7 @@ def main(
       log_signals: budgets.
     """
     for name in tables:
-        (private, test), kind = parts(name), catalog.kind_of(name)
-        trained = find_model(model or MODEL_OF[kind], catalog.num_classes(name) if kind == "multiclass" else None)
+        (private, test), kind, trained = parts(name), catalog.kind_of(name), model_for(name, model)
         print(f"\n{name}, {len(private.y)} rows of {private.x.shape[1]} features, {trained}, from ", end="")
         print(f"{first_loss(trained, test):.4f} at the start\n\n| log(mu N) | bought | {' | '.join(methods)} |")
         print("|---" * (len(methods) + 2) + "|")

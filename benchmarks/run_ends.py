@@ -97,6 +97,12 @@ def rows_of(values: dict[str, Any], log_signals: tuple[float, ...]) -> list[str]
     return lines
 
 
+def model_for(name: str, model: str | None = None) -> Model:
+    """The model of that name for a public set's target; by default the linear one of its kind."""
+    kind = catalog.kind_of(name)
+    return find_model(model or MODEL_OF[kind], catalog.num_classes(name) if kind == "multiclass" else None)
+
+
 def main(
     tables: tuple[str, ...] = TABLES,
     method: str = "control-universal",
@@ -110,9 +116,7 @@ def main(
       log_signals: budgets.
     """
     for name in tables:
-        (private, test), kind = parts(name), catalog.kind_of(name)
-        count = catalog.num_classes(name) if kind == "multiclass" else None
-        model = find_model(MODEL_OF[kind], count)
+        (private, test), kind, model = parts(name), catalog.kind_of(name), model_for(name)
         ran = look_up(method, model, avoid=(name,)).set_up(Budget(1.0, 1e-6))
         start_loss, constant = first_loss(model, test), constant_loss(model, test)
         print(

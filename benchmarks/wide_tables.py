@@ -15,8 +15,8 @@ import numpy as np
 import tyro
 
 from benchmarks.paired_ends import compared, ends
+from benchmarks.run_ends import model_for
 from l2p.checkpoints.lookup import look_up
-from l2p.models import find_model
 from l2p.privacy.budget import Budget
 from l2p.protectors import Stepwise
 from l2p.protectors.stepwise.eigenbasis import Eigenbasis
@@ -24,7 +24,6 @@ from l2p.tables.public import catalog
 from l2p.task.checks import check_scaled
 from l2p.task.rows import Rows
 from meta_train.evaluation.marks import first_loss
-from meta_train.recipes.own import MODEL_OF
 
 MOST_ROWS, MOST_FEATURES, RUNS = 3600, 1000, 6
 TABLES = ("digits", "openml:waveform5000", "openml:kr.vs.kp", "openml:ailerons", "openml:tic-tac-toe")
@@ -84,8 +83,7 @@ def main(tables: tuple[str, ...] = TABLES, log_signals: tuple[float, ...] = LOG_
       log_signals: budgets, as log(mu N).
     """
     for name in tables:
-        (private, test), kind = parts(name), catalog.kind_of(name)
-        model = find_model(MODEL_OF[kind], catalog.num_classes(name) if kind == "multiclass" else None)
+        (private, test), kind, model = parts(name), catalog.kind_of(name), model_for(name)
         check_scaled(private, None if kind == "regression" else model.labels)  # simulations trust their rows
         protector = look_up("control-universal", model, avoid=(name,)).set_up(Budget(1.0, 1e-6)).protector
         (num_rows, num_features), methods = private.x.shape, variants(protector)

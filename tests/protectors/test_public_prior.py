@@ -13,38 +13,27 @@ from l2p.models.base import INTERCEPT_COLUMN
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget
 from l2p.privacy.cap.filter import Filter
-from l2p.protectors import CurveScheduler, KalmanProjector, Stepwise
+from l2p.protectors import CurveScheduler, Stepwise
 from l2p.protectors.with_public_rows.public_filter import PublicFilter, PublicTrust
 from l2p.protectors.with_public_rows.public_prior import SCALES, _scale
 from l2p.protectors.with_public_rows.warm_start import WarmStart
 from l2p.queries.solve import most_likely
 from l2p.run.run import Simulation, start
 from l2p.task.rows import Rows
+from tests.protectors.kalman_filters import curve, filter_of
 
 D, LOGISTIC = 6, find_model("logistic")
 
 
-def constant(number):
-    return jnp.array([[number, 0.0, 0.0, 0.0, 0.0]])
-
-
 #: Nothing is bought, and features count as equally long; steps are as long as curvature and noise allow.
 FILTER = Stepwise(
-    CurveScheduler(constant(0.0), constant(0.0), constant(0.0)),
-    KalmanProjector(
-        log_curvature=constant(0.0),
-        log_unknown=constant(0.0),
-        log_spread=constant(1.0),
-        spread_power=constant(0.0),
-        log_intercept=constant(0.0),
-        log_steepest=constant(1.0),
-        log_gradient_norm=constant(0.0),
-        rate_power=constant(0.0),
-        log_sampling=constant(-30.0),
-        log_width=constant(0.0),
-        logit_certain=constant(0.0),
-        logit_momentum=constant(1.0),
-        logit_return=constant(1.0),
+    CurveScheduler(curve(0.0), curve(0.0), curve(0.0)),
+    dataclasses.replace(
+        filter_of(spread=1.0, certain=0.0, momentum=1.0, width=0.0),
+        log_intercept=curve(0.0),
+        log_steepest=curve(1.0),
+        log_gradient_norm=curve(0.0),
+        logit_return=curve(1.0),
     ),
     num_steps=60,
 )
@@ -142,7 +131,7 @@ def test_the_start_is_read_off_public_rows_alone_and_the_prior_is_narrower_the_m
 
 
 def test_a_filter_that_has_learned_to_start_from_public_rows_does_not_start_from_them_twice():
-    trust = PublicTrust(*map(constant, (0.0, 0.0, -4.0, -4.0, 2.0)))
+    trust = PublicTrust(*map(curve, (0.0, 0.0, -4.0, -4.0, 2.0)))
     learned = PublicFilter(FILTER.scheduler, FILTER.projector, trust=trust)
     with pytest.raises(InputError, match="name it without that variant"):
         WarmStart.of(learned, "mine:pretrained", pretrained=True, projected=False)
