@@ -3,20 +3,22 @@
     for name in dp_adam dp_adam_pulled dp_adamw dp_adambc disk noisygd noisygd_pulled auto_clip hyfree; do
         l2p meta-train --recipe $name-short --out FOLDER/$name
     done
-    python -m benchmarks.network_rivals FOLDER > benchmarks/pages/network_rivals.md
+    python -m benchmarks.network_rivals FOLDER     # adds what these trainings made to results/network_rivals.jsonl
+    python -m benchmarks.network_rivals > benchmarks/pages/network_rivals.md
 
-The trainings take 10 to 15 minutes each on a core. Prints the scores on held-out tasks that ended them, by which a
-default would be chosen, and mean test losses on digits and on sets that no training saw.
+The trainings take 10 to 20 minutes each on a core. The page has the scores on held-out tasks that ended them, by which
+a default would be chosen, and mean test losses on digits and on sets that no training saw.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import jax
 import numpy as np
 import tyro
 
-from benchmarks.network_table import CASES, EPSILONS, score
+from benchmarks.network_table import CASES, EPSILONS, Case, score
 from l2p.checkpoints.checkpoint import read_checkpoint_card
 from l2p.checkpoints.method_name import SUFFIX
 
@@ -25,6 +27,8 @@ SETS = ("openml:splice", "openml:cmc", "openml:credit.a")
 #: Untuned settings were chosen on it.
 DIGITS = ("digits", "dense 96-96")
 SEEDS = 3
+UNTUNED = ("start", "dp_adam, untuned", "dp_adam_pulled, untuned")
+RESULTS = Path(__file__).parent / "results" / "network_rivals.jsonl"
 INTRODUCTION = """\
 # Rivals on networks after equally many runs
 
@@ -44,50 +48,84 @@ so the default stays untuned. `noisygd_pulled` ends above its start on credit.a 
 untuned `dp_adam` on both at every budget: with few rows to train on, networks grow too sure of themselves
 ([what a pull does about it](network_pull.md)).
 
-`python -m benchmarks.network_rivals FOLDER > benchmarks/pages/network_rivals.md`
-(x86_64, jax {version}).
+`python -m benchmarks.network_rivals > benchmarks/pages/network_rivals.md`
 
 | method | score | ends above |
 |---|---|---|"""
 
 
-def cards(folder: Path) -> dict[str, tuple[Path, dict]]:
-    """Checkpoints in a folder and below by their protectors' names, best score first: paths and cards."""
-    paths = sorted(folder.rglob(f"*{SUFFIX}"))
-    trained = [(path, read_checkpoint_card(path)) for path in paths]
-    trained.sort(key=lambda pair: pair[1]["held_out"]["held_out_score"])
-    return {card["config"]["protector"]: (path, card) for path, card in trained}
+def cases() -> list[Case]:
+    """Networks on sets."""
+    return [case for case in CASES if case.data in SETS or (case.data, case.name) == DIGITS]
 
 
-def page(folder: Path) -> Iterator[str]:
+def measure(name: str, method: str, card: dict[str, Any] | None) -> dict[str, Any]:
+    """A line of the results: a training's score and test losses, each the mean of `SEEDS` runs and its standard error.
+
+    Args:
+      name: of the line.
+      method: a method's name, a checkpoint's path, or "start".
+      card: of the checkpoint, if it was trained.
+    """
+    line: dict[str, Any] = {"method": name}
+    if card is not None:
+        held_out, config = card["held_out"], card["config"]
+        line |= {"score": held_out["held_out_score"], "above": np.mean(held_out["held_out_above_per_budget"])}
+        line |= {"steps": config["steps"], "tasks": config["tasks"]}
+    line["losses"] = {}
+    for case in cases():
+        ended = [[score(case, method, epsilon, seed)["loss"] for seed in range(SEEDS)] for epsilon in EPSILONS]
+        line["losses"][case.title] = [[np.mean(losses), np.std(losses, ddof=1) / SEEDS**0.5] for losses in ended]
+    return json.loads(json.dumps(line), parse_float=lambda number: round(float(number), 4))
+
+
+def add(folder: Path) -> None:
+    """Measure the trainings in a folder, and what is untuned, unless the results have them; resumable."""
+    methods: dict[str, tuple[str, dict[str, Any] | None]] = {
+        name: (name.removesuffix(", untuned"), None) for name in UNTUNED
+    }
+    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+        card = read_checkpoint_card(path)
+        methods[card["config"]["protector"]] = (str(path), card)
+    for name, (method, card) in methods.items():
+        if name not in {line["method"] for line in results()}:
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(measure(name, method, card)) + "\n")
+
+
+def results() -> list[dict[str, Any]]:
+    """Lines of the results: the untuned ones, and trained ones, best score first."""
+    lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+    return sorted(lines, key=lambda line: line.get("score", -np.inf))
+
+
+def page() -> Iterator[str]:
     """Lines of the page."""
-    trained = cards(folder)
-    config = next(iter(trained.values()))[1]["config"]
-    yield INTRODUCTION.format(steps=config["steps"], tasks=config["tasks"], version=jax.__version__)
-    for name, (_, card) in trained.items():
-        held_out = card["held_out"]
-        above = np.mean(held_out["held_out_above_per_budget"])
-        yield f"| `{name}` | {held_out['held_out_score']:.3f} | {above:.3f} |"
-    for case in (case for case in CASES if case.data in SETS or (case.data, case.name) == DIGITS):
+    lines = results()
+    trained = [line for line in lines if "score" in line]
+    yield INTRODUCTION.format(steps=trained[0]["steps"], tasks=trained[0]["tasks"])
+    for line in trained:
+        yield f"| `{line['method']}` | {line['score']:.3f} | {line['above']:.3f} |"
+    for case in cases():
         yield f"\n## {case.title}\n\nMean test loss of {SEEDS} runs (its standard error).\n"
         yield "| method | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |"
         yield "|---" * (len(EPSILONS) + 1) + "|"
-        methods = {"start": "start", "dp_adam, untuned": "dp_adam", "dp_adam_pulled, untuned": "dp_adam_pulled"}
-        methods |= {name: str(path) for name, (path, _) in trained.items()}
-        for name, method in methods.items():
-            ended = [[score(case, method, epsilon, seed)["loss"] for seed in range(SEEDS)] for epsilon in EPSILONS]
-            cells = [f"{np.mean(losses):.3f} ({np.std(losses, ddof=1) / SEEDS**0.5:.3f})" for losses in ended]
-            yield f"| `{name}` | {' | '.join(cells)} |"
+        for line in lines:
+            if losses := line["losses"].get(case.title):
+                cells = [f"{mean:.3f} ({error:.3f})" for mean, error in losses]
+                yield f"| `{line['method']}` | {' | '.join(cells)} |"
 
 
-def main(folder: tyro.conf.Positional[Path]) -> None:
-    """Measure and print.
+def main(folder: tyro.conf.Positional[Path | None] = None) -> None:
+    """Measure, or print the page.
 
     Args:
-      folder: of trainings.
+      folder: of trainings, to measure.
     """
-    for line in page(folder):
-        print(line, flush=True)
+    if folder is not None:
+        return add(folder)
+    for line in page():
+        print(line)
 
 
 if __name__ == "__main__":
