@@ -28,7 +28,8 @@ from l2p.run.protector import Protector
 from meta_train.config import Constrained, MetaConfig
 from meta_train.evaluation.resolved import resolve
 from meta_train.evaluation.scores import evaluate
-from meta_train.training import gradients, untrained
+from meta_train.training import gradients
+from meta_train.training.untrained import plain
 
 FIELDS = {"num_features": (24,), "rows": 512, "learning_rate": 5e-3, "eval_tasks": 256, "accountant": "ctcdp"}
 #: By an augmented Lagrangian, of whole runs; and by the soft constraint.
@@ -41,12 +42,12 @@ SEGMENT = 10
 
 #: A starting point for each variant, and its config.
 VARIANTS: dict[str, tuple[Callable[[jax.Array], Protector], MetaConfig]] = {
-    "paper: Lagrangian, whole run": (untrained.paper, LAGRANGIAN),
-    "paper, segments of 10 steps": (untrained.paper, LAGRANGIAN.but(unroll=SEGMENT)),
-    "paper, score and penalty clipped apart": (untrained.paper, APART),
-    "paper, segments of 10 steps, clipped apart": (untrained.paper, APART.but(unroll=SEGMENT)),
-    "paper, soft constraint": (untrained.paper, SOFT),
-    "paper, private norm query": (untrained.paper_norm, LAGRANGIAN),
+    "paper: Lagrangian, whole run": (plain.paper, LAGRANGIAN),
+    "paper, segments of 10 steps": (plain.paper, LAGRANGIAN.but(unroll=SEGMENT)),
+    "paper, score and penalty clipped apart": (plain.paper, APART),
+    "paper, segments of 10 steps, clipped apart": (plain.paper, APART.but(unroll=SEGMENT)),
+    "paper, soft constraint": (plain.paper, SOFT),
+    "paper, private norm query": (plain.paper_norm, LAGRANGIAN),
 }
 
 

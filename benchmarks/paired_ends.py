@@ -58,6 +58,30 @@ def compared(first: np.ndarray, other: np.ndarray) -> str:
     return f"{other.mean():.4f} ({mean:+.4f}, {error:.4f}){'*' if abs(mean) > 2.0 * error else ''}"
 
 
+def compare(
+    name: str,
+    rows: tuple[Rows, Rows],
+    methods: tuple[str, ...],
+    model: Model,
+    log_signals: tuple[float, ...],
+    runs: int = RUNS,
+) -> None:
+    """Run the methods on private and test rows of a public set, and print."""
+    (private, test), kind = rows, catalog.kind_of(name)
+    print(f"\n{name}, {len(private.y):,} rows of {private.x.shape[1]} features, {model}, from ", end="")
+    print(f"{first_loss(model, test):.4f} at the start\n\n| log(mu N) | bought | {' | '.join(methods)} |")
+    print("|---" * (len(methods) + 2) + "|")
+    losses = []
+    for method in methods:
+        protector = look_up(method, model, avoid=(name,)).set_up(Budget(1.0, 1e-6)).protector
+        ended, bought = ends(protector, private, test, jnp.array(log_signals), model=model, kind=kind, runs=runs)
+        losses.append(np.asarray(ended))
+    for place, log_signal in enumerate(log_signals):
+        first, *others = (ended[place] for ended in losses)
+        cells = [f"{first.mean():.4f}", *(compared(first, other) for other in others)]
+        print(f"| {log_signal:g} | {bought[place]:.4f} | {' | '.join(cells)} |", flush=True)
+
+
 def main(
     methods: tuple[str, ...],
     tables: tuple[str, ...] = TABLES,
@@ -73,19 +97,7 @@ def main(
       log_signals: budgets.
     """
     for name in tables:
-        (private, test), kind, trained = parts(name), catalog.kind_of(name), model_for(name, model)
-        print(f"\n{name}, {len(private.y)} rows of {private.x.shape[1]} features, {trained}, from ", end="")
-        print(f"{first_loss(trained, test):.4f} at the start\n\n| log(mu N) | bought | {' | '.join(methods)} |")
-        print("|---" * (len(methods) + 2) + "|")
-        losses = []
-        for method in methods:
-            protector = look_up(method, trained, avoid=(name,)).set_up(Budget(1.0, 1e-6)).protector
-            ended, bought = ends(protector, private, test, jnp.array(log_signals), model=trained, kind=kind)
-            losses.append(np.asarray(ended))
-        for place, log_signal in enumerate(log_signals):
-            first, *others = (ended[place] for ended in losses)
-            cells = [f"{first.mean():.4f}", *(compared(first, other) for other in others)]
-            print(f"| {log_signal:g} | {bought[place]:.4f} | {' | '.join(cells)} |", flush=True)
+        compare(name, parts(name), methods, model_for(name, model), log_signals)
 
 
 if __name__ == "__main__":

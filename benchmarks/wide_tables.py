@@ -1,33 +1,25 @@
-"""Learned constants on wide tables, with a private eigenbasis and without one.
+"""Learned constants on tables of more than 512 columns, before their own numbers were learned and with them.
 
     L2P_TABLES=FOLDER python -m benchmarks.wide_tables
 
 Tables of 512 to 1,000 columns are rare among public ones, so these are made: a table's columns and the products
-of two of them, 1,000 at most, and scikit-learn's digits enlarged to 28 x 28 pixels. The fold of `control-universal`
-runs that never saw the table: it buys a basis from mu N = d on; *with* always buys one, *without* never does. A third
-of at most 3,600 rows tests. Prints mean test losses of six runs, differences to *without*, and their standard errors.
+of two of them, 1,000 at most, and scikit-learn's digits enlarged to 28 x 28 pixels. The fold runs that never saw the
+table. A third of at most 3,600 rows tests. Prints mean test losses of six runs, as `benchmarks.paired_ends` does.
 """
-
-import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from benchmarks.paired_ends import compared, ends
+from benchmarks.paired_ends import compare
 from benchmarks.run_ends import model_for
-from l2p.checkpoints.lookup import look_up
-from l2p.privacy.budget import Budget
-from l2p.protectors import Stepwise
-from l2p.protectors.stepwise.eigenbasis import Eigenbasis
 from l2p.tables.public import catalog
 from l2p.task.checks import check_scaled
 from l2p.task.rows import Rows
-from meta_train.evaluation.marks import first_loss
 
 MOST_ROWS, MOST_FEATURES, RUNS = 3600, 1000, 6
 TABLES = ("digits", "openml:waveform5000", "openml:kr.vs.kp", "openml:ailerons", "openml:tic-tac-toe")
-LOG_SIGNALS = (4.2, 5.6, 6.3, 7.0, 7.7, 8.4)
+LOG_SIGNALS = (1.4, 2.1, 2.8, 3.5, 4.2, 4.9, 5.6, 6.3, 7.0, 7.7, 8.4)
 
 
 def widened(x: np.ndarray) -> np.ndarray:
@@ -67,35 +59,22 @@ def parts(name: str) -> tuple[Rows, Rows]:
     return private, test
 
 
-def variants(protector: Stepwise) -> dict[str, Stepwise]:
-    """The protector without its basis, with one at all budgets, and as it is."""
-    basis = protector.purchase(Eigenbasis)
-    assert basis is not None
-    always = protector.with_purchases(dataclasses.replace(basis, log_least_ratio=None))
-    return {"without": protector.without(Eigenbasis), "with": always, "as it is": protector}
-
-
-def main(tables: tuple[str, ...] = TABLES, log_signals: tuple[float, ...] = LOG_SIGNALS) -> None:
+def main(
+    methods: tuple[str, ...] = ("control-universal-line", "control-universal"),
+    tables: tuple[str, ...] = TABLES,
+    log_signals: tuple[float, ...] = LOG_SIGNALS,
+) -> None:
     """Measure and print.
 
     Args:
+      methods: names or files of protectors; the first is what the others are compared with.
       tables: public sets; digits, or tables of OpenML's.
       log_signals: budgets, as log(mu N).
     """
     for name in tables:
-        (private, test), kind, model = parts(name), catalog.kind_of(name), model_for(name)
-        check_scaled(private, None if kind == "regression" else model.labels)  # simulations trust their rows
-        protector = look_up("control-universal", model, avoid=(name,)).set_up(Budget(1.0, 1e-6)).protector
-        (num_rows, num_features), methods = private.x.shape, variants(protector)
-        print(f"\n{name}, {num_rows:,} rows of {num_features} features, {model}, from ", end="")
-        print(f"{first_loss(model, test):.4f} at the start\n\n| log(mu N) | mu N / d | {' | '.join(methods)} |")
-        print("|---" * (len(methods) + 2) + "|")
-        at = {"log_signals": jnp.array(log_signals), "model": model, "kind": kind, "runs": RUNS}
-        losses = [np.asarray(ends(method, private, test, **at)[0]) for method in methods.values()]
-        for place, log_signal in enumerate(log_signals):
-            first, *others = (ended[place] for ended in losses)
-            cells = [f"{first.mean():.4f}", *(compared(first, other) for other in others)]
-            print(f"| {log_signal:g} | {np.exp(log_signal) / num_features:.2g} | {' | '.join(cells)} |", flush=True)
+        model, rows = model_for(name), parts(name)
+        check_scaled(rows[0], None if catalog.kind_of(name) == "regression" else model.labels)
+        compare(name, rows, methods, model, log_signals, RUNS)
 
 
 if __name__ == "__main__":

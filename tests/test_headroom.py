@@ -13,7 +13,7 @@ from l2p.protectors.conditioning import Covariates, between_knots, value
 from l2p.task.rows import Rows
 
 LABELLED = np.random.default_rng(1).integers(0, 2, 60).astype(np.float32)
-AT = Covariates(jnp.float32(5.3), 0.4, 0.5, 0.0, 1.0)
+AT = Covariates(jnp.float32(5.3), 0.4, 0.5, 0.0, 1.0, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def cell(control, searched, error=0.001, **fields):
 
 def test_a_protector_at_a_budget_has_the_values_of_its_curves_there(control):
     whole = load("control-universal").protector
-    elsewhere = Covariates(jnp.float32(1.0), -2.0, 2.0, 1.0, 0.0)  # one value each: the same everywhere
+    elsewhere = Covariates(jnp.float32(1.0), -2.0, 2.0, 1.0, 0.0, 0.0)  # one value each: the same everywhere
     for name in ("log_spread", "log_width"):
         expected = between_knots(getattr(whole.projector, name), AT)
         assert jnp.allclose(between_knots(getattr(control.projector, name), elsewhere), expected, atol=1e-5)

@@ -7,6 +7,7 @@ from benchmarks.headroom import cases, search
 from l2p.models import Logistic
 from l2p.privacy.budget import Budget
 from l2p.protectors.conditioning import covariates_for
+from l2p.protectors.fields import KNOT_COLUMNS
 from l2p.task.rows import Rows
 from tests.test_headroom import LABELLED
 
@@ -19,7 +20,8 @@ def test_a_search_mends_a_constant_that_was_spoilt_and_starts_from_what_runs(mon
     ran, alone = (cases.scored([each], [setup], table) for each in (whole, control))
     np.testing.assert_allclose(alone, ran, rtol=1e-3, atol=1e-4)
     monkeypatch.setattr(search, "STEPS", 10)
-    spoilt = control.replace(scheduler=control.scheduler.replace(log_clip_norm=jnp.zeros((1, 5)).at[0, 0].set(-6.0)))
+    small = jnp.zeros((1, KNOT_COLUMNS)).at[0, 0].set(-6.0)
+    spoilt = control.replace(scheduler=control.scheduler.replace(log_clip_norm=small))
     problem = search.Problem(table.train, setup, 0.5)
     mended = search.search(spoilt, problem)
     before, after = search.validation_losses([spoilt, mended], problem)

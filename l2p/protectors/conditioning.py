@@ -16,8 +16,9 @@ LOG_SIGNAL_RANGE = (0.7, 8.7)
 LOG_SIZE_RANGE = (math.log(2.0), math.log(4000.0))
 #: The range of log(mu N) that knots are spread over: from budgets that buy nothing to noise that can be neglected.
 KNOT_RANGE = (0.7, 14.0)
-#: Tables of more features are wide: knots have numbers of their own for these, which are learned apart.
-NARROW = 200
+#: Tables of more features are wide, and of more than the second number very wide: knots have numbers of their own for
+#: both, which are learned apart.
+NARROW, WIDE = 200, 512
 #: The most features of the tasks that the other numbers of knots are trained on.
 MOST_FEATURES = 400
 
@@ -80,6 +81,7 @@ class Covariates(NamedTuple):
       margins: the number of margins of a row: half its logarithm, from 0 for one to 2 for 55 and more.
       hidden: 1 for a model with a hidden layer, 0 for one whose margins are linear in its params.
       wide: 1 for a table of more than `NARROW` features, 0 for others.
+      very_wide: 1 for a table of more than `WIDE` features, which is wide, too; 0 for others.
     """
 
     log_signal: jax.Array
@@ -87,10 +89,12 @@ class Covariates(NamedTuple):
     margins: float
     hidden: float
     wide: float
+    very_wide: float
 
     @property
     def inputs(self) -> list[jax.Array]:
-        """Inputs of networks beside the budget, f32[] each: not `wide`, because no shipped network runs there."""
+        """Inputs of networks beside the budget, f32[] each: not how wide a table is, because no shipped network runs
+        on wide ones."""
         return [jnp.asarray(covariate) for covariate in (self.size, self.margins, self.hidden)]
 
 
@@ -103,24 +107,24 @@ def covariates_for(setup: Setup, num_features: int) -> Covariates:
     """Covariates of a run on rows of so many features."""
     size = standardize_size(min(max(num_features, 1), MOST_FEATURES))
     margins = min(math.log(setup.model.num_margins) / 2.0, 2.0)
-    hidden, wide = not setup.model.convex, num_features > NARROW
-    return Covariates(setup.log_signal, size, margins, float(hidden), float(wide))
+    indicators = not setup.model.convex, num_features > NARROW, num_features > WIDE
+    return Covariates(setup.log_signal, size, margins, *map(float, indicators))
 
 
 def between_knots(knots: jax.Array, covariates: Covariates) -> jax.Array:
     """A hyper-parameter of a run; nothing is extrapolated.
 
     Args:
-      knots: f32[k, 5], at k budgets spread evenly over `KNOT_RANGE`: the value for one margin, a typical number of
-        features and no hidden layer, and its slopes in `size`, `margins`, `hidden` and `wide`.
+      knots: f32[k, 6], at k budgets spread evenly over `KNOT_RANGE`: the value for one margin, a typical number of
+        features and no hidden layer, and its slopes in `size`, `margins`, `hidden`, `wide` and `very_wide`.
       covariates: of the run.
 
     Returns:
       f32[], linear between knots and constant beyond the first and the last.
 
     >>> import jax.numpy as jnp
-    >>> knots = jnp.array([[1.0, 0.0, 0.0, 9.0, 9.0], [3.0, 1.0, 2.0, 9.0, 9.0]])
-    >>> runs = [Covariates(jnp.array(signal), 0.5, 0.25, 0.0, 0.0) for signal in (-5.0, 7.35, 99.0)]
+    >>> knots = jnp.array([[1.0, 0.0, 0.0, 9.0, 9.0, 9.0], [3.0, 1.0, 2.0, 9.0, 9.0, 9.0]])
+    >>> runs = [Covariates(jnp.array(signal), 0.5, 0.25, 0.0, 0.0, 0.0) for signal in (-5.0, 7.35, 99.0)]
     >>> [float(between_knots(knots, run)) for run in runs]
     [1.0, 2.5, 4.0]
     """
@@ -132,7 +136,7 @@ def between_knots(knots: jax.Array, covariates: Covariates) -> jax.Array:
 
 
 def at(constants: jax.Array, covariates: Covariates) -> jax.Array:
-    """A hyper-parameter f32[] of a run, from itself f32[], a polynomial f32[k] in log(mu N) or knots f32[k, 5]."""
+    """A hyper-parameter f32[] of a run, from itself f32[], a polynomial f32[k] in log(mu N) or knots f32[k, 6]."""
     if constants.ndim == 0:
         return constants
     return between_knots(constants, covariates) if constants.ndim == 2 else value(constants, covariates.log_signal)

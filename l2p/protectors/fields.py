@@ -23,8 +23,8 @@ MAX_LOG = 80.0
 #: Largest absolute value of the logarithm of a bound on a row, where that depends on answers: well within what the
 #: oracle takes, so that no answer decides whether a run goes on.
 MAX_LOG_BOUND = 40.0 * math.log(2.0)
-#: Numbers of a knot: a value and its slopes in four public facts.
-KNOT_COLUMNS = 5
+#: Numbers of a knot: a value and its slopes in five public facts.
+KNOT_COLUMNS = 6
 #: Maximum number of coefficients: powers of numbers up to 2 stay far within float32.
 MAX_COEFFICIENTS = 32
 
@@ -54,8 +54,8 @@ class Coefficients:
 
 @dataclasses.dataclass(frozen=True)
 class Knots:
-    """f32[k, 5], for `conditioning.between_knots`: values, their slopes in two sizes that are kept in [-2, 2], and
-    terms for a hidden layer and for a wide table.
+    """f32[k, 6], for `conditioning.between_knots`: values, their slopes in two sizes that are kept in [-2, 2], and
+    terms for a hidden layer, a wide table and a very wide one.
 
     They are logarithms, logits or the like, so none leaves [-MAX_LOG, MAX_LOG].
     """
@@ -64,7 +64,7 @@ class Knots:
         del sizes
         if value.ndim != 2 or value.shape[1] != KNOT_COLUMNS or not 0 < len(value) <= MAX_COEFFICIENTS:
             return f"has shape {list(value.shape)} where [k, {KNOT_COLUMNS}] belongs, k from 1 to {MAX_COEFFICIENTS}"
-        most = (np.abs(np.asarray(value, np.float64)) @ np.array([1.0, 2.0, 2.0, 1.0, 1.0])).max()
+        most = (np.abs(np.asarray(value, np.float64)) @ np.array([1.0, 2.0, 2.0, 1.0, 1.0, 1.0])).max()
         return None if most <= MAX_LOG else f"reaches {most:.3g}, beyond {MAX_LOG:g}, near which exponentials overflow"
 
 
@@ -134,7 +134,7 @@ def has_knots(value: jax.Array, kind: Any) -> bool:
     """True if a field's value of this type is the knots of a curve.
 
     >>> import jax.numpy as jnp
-    >>> has_knots(jnp.zeros((8, 5)), Curve), has_knots(jnp.zeros((8, 5)), Share | None), has_knots(jnp.zeros(3), Share)
+    >>> has_knots(jnp.zeros((8, 6)), Curve), has_knots(jnp.zeros((8, 6)), Share | None), has_knots(jnp.zeros(3), Share)
     (True, True, False)
     """
     rules = [rule for part in (kind, *typing.get_args(kind)) for rule in typing.get_args(part)]

@@ -167,7 +167,7 @@ class PartialDescent(Segments):
     """The same, of all numbers or of those that tables of up to 200 features read.
 
     Attributes:
-      tunes: "all" numbers that may be tuned, or "narrow": all but terms of curves for wide tables alone
+      tunes: "all" numbers that may be tuned, or "narrow": all but terms of curves for wide and very wide tables alone
         (`l2p.protectors.conditioning`).
     """
 
@@ -183,17 +183,17 @@ class AddedDescent(Descent):
     """The same, of numbers that are added to a start, which stays as it is.
 
     Attributes:
-      tunes: "wide": terms of curves for wide tables alone, so that runs on all others stay as they are; "line": those
-        of steps along the line (`l2p.protectors.learned.line`); "guards": those of the base rate, of the eigenbasis
-        and of what is taken back at the end (`l2p.protectors.learned.retreat`); or "public": those of what is taken
-        from public rows (`l2p.protectors.with_public_rows.public_filter`).
+      tunes: "wide" or "very_wide": terms of curves for such tables alone, so that runs on all others stay as they are;
+        "line": those of steps along the line (`l2p.protectors.learned.line`); "guards": those of the base rate, of the
+        eigenbasis and of what is taken back at the end (`l2p.protectors.learned.retreat`); or "public": those of what
+        is taken from public rows (`l2p.protectors.with_public_rows.public_filter`).
     """
 
     tunes: str = "wide"
 
     def __post_init__(self):
         super().__post_init__()
-        check_choice(self, "tunes", ("wide", "line", "guards", "public"))
+        check_choice(self, "tunes", ("wide", "very_wide", "line", "guards", "public"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

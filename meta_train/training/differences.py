@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from l2p.protectors.learned.tunable import by_difference, constant_term
+from meta_train.training.tuned import tuned
 
 #: How far a constant is moved to either side: they are logits and logarithms.
 SPREAD = 0.3
@@ -51,9 +52,12 @@ def gradient(task_loss: Callable) -> Callable:
     return measured
 
 
-def has_any(floats: Any) -> bool:
-    """Whether a protector has such a constant."""
-    return any(_marks(floats))
+def has_any(floats: Any, tunes: str) -> bool:
+    """Whether a training that `tunes` these numbers of a protector learns such a constant: others need no such runs,
+    which take two fifths of a step."""
+    with jax.ensure_compile_time_eval():
+        masks = jax.tree.leaves(tuned(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), floats), tunes))
+        return any(move and bool(mask.any()) for move, mask in zip(_marks(floats), masks, strict=True))
 
 
 def _marks(floats: Any) -> list[bool]:

@@ -13,12 +13,8 @@ from l2p.base import struct
 from l2p.base.compiled import quick_options
 from l2p.base.errors import InputError
 from l2p.models import Model
-from l2p.protectors import BaseRate, Eigenbasis
-from l2p.protectors.learned.line import LineStep
-from l2p.protectors.learned.retreat import Retreat
-from l2p.protectors.learned.tunable import combine, of_parts, of_wide_tables, partition, tunable
+from l2p.protectors.learned.tunable import combine, partition, tunable
 from l2p.protectors.stepwise.purchase import KINDS
-from l2p.protectors.with_public_rows.public_filter import PublicTrust
 from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.learners import MetaGradients, Perturbation
@@ -34,9 +30,8 @@ from meta_train.training.constraints import Constraint, bands_of, penalty, updat
 from meta_train.training.damping import damped
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
 from meta_train.training.on_devices import of_tasks, on_host
+from meta_train.training.tuned import tuned
 
-#: Classes of the parts that `tunes` may name.
-PARTS = {"line": LineStep, "guards": (BaseRate, Eigenbasis, Retreat), "public": PublicTrust}
 #: Parts of a protector that decide what the budget is spent on; purchases that are not free do, too.
 SPENDERS = ("scheduler", "norm_query")
 
@@ -250,7 +245,7 @@ def _descend(
     elif isinstance(learner, Perturbation):
         gradient = functools.partial(evolution.gradient, task_loss, pairs=learner.pairs, spread=learner.spread)
         every = (_keys_of_moves(step, segment, outer.seed, num_tasks), *every)
-    elif differences.has_any(floats):
+    elif differences.has_any(floats, learner.tunes):
         gradient = differences.gradient(task_loss)
         every = (_keys_of_moves(step, segment, outer.seed, num_tasks), *every)
     else:
@@ -266,7 +261,7 @@ def _descend(
         norms = norms_of(grads)
         mean = mean_clipped(grads, norms, longest)
     mean = jax.tree.map(
-        lambda leaf, is_tuned: jnp.where(is_tuned == 1.0, leaf, 0.0), mean, _tuned(floats, learner.tunes)
+        lambda leaf, is_tuned: jnp.where(is_tuned == 1.0, leaf, 0.0), mean, tuned(floats, learner.tunes)
     )
 
     protector, adam = adam_step(state, mean, step, learner, outer.steps)
@@ -296,25 +291,6 @@ def _longest(above: jax.Array, scoring: Scoring) -> jax.Array | float:
     if not scoring.above:
         return TASK_GRADIENT_NORM
     return TASK_GRADIENT_NORM * (1.0 + scoring.above * jnp.nan_to_num(slope_above(above)))
-
-
-def check_tunes(start: Protector, tunes: str, name: str) -> None:
-    """`InputError` where `tunes` leaves every number of a protector of this name as it is."""
-    if not any(bool(jnp.any(mask)) for mask in jax.tree.leaves(_tuned(partition(start)[0], tunes))):
-        raise InputError(
-            f"tunes {tunes!r} stands for no number of protector {name!r}, so nothing would be "
-            "learned; choose a protector that has such numbers, or another tunes."
-        )
-
-
-def _tuned(floats: Any, tunes: str) -> Any:
-    """1 at each number that is tuned, and 0 at all others."""
-    if tunes in PARTS:
-        return of_parts(floats, PARTS[tunes])
-    if tunes == "all":
-        return jax.tree.map(jnp.ones_like, floats)
-    wide = of_wide_tables(floats)
-    return wide if tunes == "wide" else jax.tree.map(lambda leaf: 1.0 - leaf, wide)
 
 
 def is_turn(group: str, step: jax.Array, alternate: tuple[int, int] | None) -> jax.Array:

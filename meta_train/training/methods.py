@@ -13,6 +13,7 @@ from meta_train.evaluation.budgets import sized
 from meta_train.evaluation.held_out import Evaluator, stand_in
 from meta_train.evaluation.resolved import resolve
 from meta_train.training import gradients, perturbed, search
+from meta_train.training.tuned import check_tunes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ def method_for(config: MetaConfig, start: Protector) -> Method:
     """
     tasks, learner, outer, scoring = config.tasks, config.learner, config.outer, config.scoring
     if isinstance(learner, MetaGradients):
-        gradients.check_tunes(start, learner.tunes, config.start.protector)
+        check_tunes(start, learner.tunes, config.start.protector)
     resolved = resolve(tasks, config.simulated, start)
     counts = {shape: shape.num_features or int(family.train.max_features) for shape, family in resolved.items()}
     # Constants alone are judged by what would run without them, which has networks.

@@ -25,15 +25,15 @@ def made_for(config: MetaConfig, counts: tuple[int, ...], warm: checkpoint.Check
     """Numbers of columns that a protector is made for: those it was trained on.
 
     One that is fine-tuned on a user's tables was first trained on many more, and reaches beyond theirs within those.
-    What is tuned for wide tables alone serves all others as before, and steps along the line serve what their start
-    does.
+    What is tuned for wide or very wide tables alone serves all others as before, and steps along the line serve what
+    their start does.
     """
     # Tasks of a user's tables are filled up with columns of zeros, or have some of very many.
     counts = tuple(table["features"] for table in card_entries(config.tasks.all_sources)) or counts
     low, high = min(counts), max(counts)
     start = None if warm is None else warm.card["range"].get("num_features")
     if start is not None and isinstance(config, Addition):
-        return [start[0], high if config.learner.tunes == "wide" else start[1]]
+        return [start[0], high if config.learner.tunes in ("wide", "very_wide") else start[1]]
     return [low, high] if start is None or not config.tasks.are_own else _reach((low, high), start)
 
 

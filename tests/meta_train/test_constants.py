@@ -12,7 +12,7 @@ from l2p.protectors import Eigenbasis
 from meta_train.config import Plain
 from meta_train.constants import check_constants, choose, parse
 from meta_train.training.loop import meta_train
-from meta_train.training.untrained import control_filter
+from meta_train.training.untrained.filters import control_filter
 
 NAMES = ("eigenbasis.row_norm=1,2,3", "eigenbasis.log_least_ratio=0,1")
 

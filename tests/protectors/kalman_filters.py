@@ -25,7 +25,7 @@ WIDE = 6.0
 
 
 def curve(number):
-    return jnp.array([[number, 0.0, 0.0, 0.0, 0.0]])
+    return jnp.array([[number, *[0.0] * 5]])
 
 
 def filter_of(spread=WIDE, certain=30.0, momentum=-30.0, width=1.0):

@@ -33,7 +33,7 @@ MARGIN, STRENGTH, SIGNAL, SLOPE, PROGRESS = range(5)
 
 
 def curve(value):
-    return jnp.array([[value, 0.0, 0.0, 0.0, 0.0]])
+    return jnp.array([[value, *[0.0] * 5]])
 
 
 def plan(scheduler, observation=SEEN, step=0, num_steps=20, charge=0):

@@ -258,7 +258,7 @@ def test_below_its_least_ratio_no_basis_is_bought_and_hardly_anything_is_paid():
 @pytest.mark.parametrize(("epsilon", "bought"), [(0.001, False), (1.0, True)])
 def test_beyond_what_was_trained_a_basis_is_bought_from_one_mu_n_per_feature_on(monkeypatch, epsilon, bought):
     wanting = dataclasses.replace(basis(1.0), log_least_ratio=jnp.float32(6.0))
-    monkeypatch.setattr(eigenbasis_module, "MOST_TRAINED", D - 1)
+    monkeypatch.setattr(eigenbasis_module, "WIDE", D - 1)
     features, _, _ = buy(epsilon, wanting)
     assert bought == bool((features.basis.forward != np.eye(D)).any())
 

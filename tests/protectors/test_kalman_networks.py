@@ -10,7 +10,7 @@ import pytest
 from l2p.base import struct
 from l2p.checkpoints.checkpoint import load
 from l2p.models import MODELS, find_model
-from l2p.protectors import KalmanProjector, RecurrentProjector, RecurrentSteps
+from l2p.protectors import KalmanProjector, RecurrentProjector, RecurrentSteps, conditioning
 from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, NARROW, Covariates, between_knots, covariates_of
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.stepwise.schedulers import Observation
@@ -52,11 +52,11 @@ def test_a_networks_moments_grow_with_its_weights_and_a_linear_models_do_not():
 
 
 def test_knots_are_met_and_nothing_is_extrapolated():
-    knots = jnp.array([[0.0, 0.0, 0.0, 0.0, 0.0], [4.0, 1.0, 2.0, 3.0, 5.0], [2.0, 0.0, 0.0, 0.0, 0.0]])
+    knots = jnp.array([[0.0] * 6, [4.0, 1.0, 2.0, 3.0, 5.0, 7.0], [2.0, *[0.0] * 5]])
     low, high = KNOT_RANGE
     places = (low - 9, low, (low + high) / 2, high, high + 9)
-    for hidden, wide, middle in ((0.0, 0.0, 6.0), (1.0, 0.0, 9.0), (0.0, 1.0, 11.0)):
-        values = [float(between_knots(knots, Covariates(jnp.array(at), 1.0, 0.5, hidden, wide))) for at in places]
+    for indicators, middle in (((0, 0, 0), 6.0), ((1, 0, 0), 9.0), ((0, 1, 0), 11.0), ((0, 1, 1), 18.0)):
+        values = [float(between_knots(knots, Covariates(jnp.array(at), 1.0, 0.5, *indicators))) for at in places]
         np.testing.assert_allclose(values, [0.0, 0.0, middle, 2.0, 2.0], atol=1e-5)
 
 
@@ -77,6 +77,8 @@ def test_features_beyond_those_of_training_change_no_constant():
     sizes = [of(features).size for features in (3, 100, MOST_FEATURES, MOST_FEATURES + 1, 10_000)]
     assert sizes[0] < sizes[1] < sizes[2] == sizes[3] == sizes[4]
     assert [of(features).wide for features in (3, NARROW, NARROW + 1, 10_000)] == [0.0, 0.0, 1.0, 1.0]
+    most = conditioning.WIDE
+    assert [of(features).very_wide for features in (NARROW + 1, most, most + 1, 10_000)] == [0.0, 0.0, 1.0, 1.0]
     assert load("control-universal-narrow").card["range"]["num_features"][1] == MOST_FEATURES
 
 

@@ -17,7 +17,7 @@ from l2p.protectors.learned.line import MOST, LineStep
 from l2p.protectors.stepwise.schedulers import Observation
 from tests.protectors.kalman_filters import MOMENT, curve, filter_of
 
-COVARIATES = Covariates(jnp.float32(5.0), 0.0, 0.0, 0.0, 0.0)
+COVARIATES = Covariates(jnp.float32(5.0), 0.0, 0.0, 0.0, 0.0, 0.0)
 FREE = 1e9
 
 
@@ -111,7 +111,7 @@ def test_derivatives_are_finite_wherever_params_are_and_those_of_finite_differen
 
     @jax.jit
     def total(spread, params):
-        line = LineStep(curve(0.3), spread * jnp.array([[1.0, 0.0, 0.0, 0.0, 0.0]]), curve(-2.0))
+        line = LineStep(curve(0.3), spread * jnp.array([[1.0, *[0.0] * 5]]), curve(-2.0))
         return direction @ update(dataclasses.replace(TIMID, line=line), params, gradient, 0.1)
 
     spread = jnp.float32(-1.0)

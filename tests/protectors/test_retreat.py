@@ -10,18 +10,19 @@ from l2p.oracle.setup import Setup
 from l2p.privacy.cap.filter import price_list_for_mu
 from l2p.privacy.events import Adjacency
 from l2p.protectors.conditioning import Covariates
+from l2p.protectors.fields import KNOT_COLUMNS
 from l2p.protectors.learned.retreat import Retreat
 from l2p.run.run import Simulation, advance, start
 from l2p.run.simulate import mean_loss
 from l2p.task.rows import Rows
-from meta_train.training.untrained import control_line
+from meta_train.training.untrained.filters import control_line
 
-COVARIATES = Covariates(jnp.array(3.0), 0.0, 0.0, 0.0, 0.0)
+COVARIATES = Covariates(jnp.array(3.0), 0.0, 0.0, 0.0, 0.0, 0.0)
 SIZE = 40
 
 
 def curve(value: float) -> jax.Array:
-    return jnp.zeros((2, 5)).at[:, 0].set(value)
+    return jnp.zeros((2, KNOT_COLUMNS)).at[:, 0].set(value)
 
 
 #: Keeps a quarter of noise.

@@ -19,7 +19,7 @@ from l2p.run.run import Release, Simulation, advance, advance_streaming, plan_no
 from l2p.task.entropy import Entropy
 from l2p.task.rows import Rows
 from l2p.task.sources import ArraySource, RowSource
-from meta_train.training.untrained import control
+from meta_train.training.untrained.plain import control
 
 MODEL, N, D, STEPS = Logistic(), 150, 3, 6
 BUDGET = Budget(1.0, 1e-4)

@@ -29,9 +29,9 @@ class CurveScheduler(Scheduler):
     gradients to their noise. A network may decide by these. Noise multipliers, and so prices, do not depend on it.
 
     Attributes:
-      log_clip_norm: f32[k, 5], log of the first step's clipping norm over the loss's `typical_slope`.
-      rate: f32[k, 5], spending grows by exp(rate) from the first step to the last.
-      clip_rate: f32[k, 5], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
+      log_clip_norm: f32[k, 6], log of the first step's clipping norm over the loss's `typical_slope`.
+      rate: f32[k, 6], spending grows by exp(rate) from the first step to the last.
+      clip_rate: f32[k, 6], clipping norms grow by exp(clip_rate) from the first step to the last, because gradients
         shrink as rows are fitted.
       network: with `SCHEDULE_INPUTS` inputs; its output is added to the log of the clipping norm. Or None.
     """

@@ -70,11 +70,11 @@ class KalmanProjector(AssumedQuadratic):
     """The filter above. Every constant is a curve over log(mu N), the same for all models.
 
     Attributes:
-      log_width: f32[k, 5], log of the standard deviation, among tables, of the logarithm of the factor on the variance
+      log_width: f32[k, 6], log of the standard deviation, among tables, of the logarithm of the factor on the variance
         of features at the start.
-      logit_certain: f32[k, 5], logit of the curvature assumed where the filter narrows P, over that of its steps.
-      logit_momentum: f32[k, 5], logit of the share of the last update that is added, where noise vanishes.
-      logit_return: f32[k, 5], logit of how far params shrink back once the prior narrows, from 0, not at all, to 1.
+      logit_certain: f32[k, 6], logit of the curvature assumed where the filter narrows P, over that of its steps.
+      logit_momentum: f32[k, 6], logit of the share of the last update that is added, where noise vanishes.
+      logit_return: f32[k, 6], logit of how far params shrink back once the prior narrows, from 0, not at all, to 1.
       network: with `INPUTS` inputs and `OUTPUTS` outputs, or None.
       line: scales the distance from the start, or None.
       retreat: takes back at the end what does not stand out from noise, or None.

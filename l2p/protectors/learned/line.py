@@ -26,9 +26,9 @@ class LineStep:
     long the loss rises. The slope comes with gradients that are paid for anyway.
 
     Attributes:
-      log_curvature: f32[k, 5], log of the curvature along the line, over the model's `line_curvature`.
-      log_spread: f32[k, 5], log of the standard deviation of that logarithm, before any gradient.
-      logit_renewed: f32[k, 5], logit of the share of that variance that every step adds again, because the other steps
+      log_curvature: f32[k, 6], log of the curvature along the line, over the model's `line_curvature`.
+      log_spread: f32[k, 6], log of the standard deviation of that logarithm, before any gradient.
+      logit_renewed: f32[k, 6], logit of the share of that variance that every step adds again, because the other steps
         change the line.
     """
 

@@ -22,22 +22,22 @@ class AssumedQuadratic(Projector):
     """A projector that knows the quadratic; every constant is a curve over log(mu N), the same for all models.
 
     Attributes:
-      log_curvature: f32[k, 5], log of the curvature over its typical value, `typical_curvature` times the second moment
+      log_curvature: f32[k, 6], log of the curvature over its typical value, `typical_curvature` times the second moment
         of the coordinate's feature.
-      log_unknown: f32[k, 5], added where second moments were not bought: only the mean one is known there, and the
+      log_unknown: f32[k, 6], added where second moments were not bought: only the mean one is known there, and the
         largest, which bounds the curvature, is larger.
-      log_spread: f32[k, 5], log of the length of the margins of w* at the start, over typical slope / curvature.
-      spread_power: f32[k, 5], power of a coordinate's second moment that divides its part of that spread.
-      log_intercept: f32[k, 5], the same as `log_spread` for the intercepts, beside the variance of the error of a start
+      log_spread: f32[k, 6], log of the length of the margins of w* at the start, over typical slope / curvature.
+      spread_power: f32[k, 6], power of a coordinate's second moment that divides its part of that spread.
+      log_intercept: f32[k, 6], the same as `log_spread` for the intercepts, beside the variance of the error of a start
         that was bought.
-      log_steepest: f32[k, 5], log of the bound on the curvature over h where second moments were not bought. Where they
-        were, the bound is the model's largest curvature times them. Steps are at most `LONGEST` over the bound; the
-        distance to the minimum is still estimated by h.
-      log_gradient_norm: f32[k, 5], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
+      log_steepest: f32[k, 6], log of the bound on the curvature over h where second moments were not bought. Where they
+        were, the bound is the model's largest curvature times them. Steps are at most `kalman.LONGEST` over the bound;
+        the distance to the minimum is still estimated by h.
+      log_gradient_norm: f32[k, 6], log of the norm of a row's gradient, over the loss's `typical_slope` times the rows'
         length. Gradients that are clipped below it are smaller than by the curvature, as the filter then expects.
-      rate_power: f32[k, 5], the power to which slope and curvature change with the classes' shares, where these were
+      rate_power: f32[k, 6], the power to which slope and curvature change with the classes' shares, where these were
         bought (`Model.scales_at_rates`).
-      log_sampling: f32[k, 5], log of the variance that drawing N rows gives to their minimum, over that of a typical
+      log_sampling: f32[k, 6], log of the variance that drawing N rows gives to their minimum, over that of a typical
         slope and curvature.
     """
 
@@ -121,7 +121,7 @@ class AssumedQuadratic(Projector):
         return observation.clip_norm * jax.lax.rsqrt(jnp.square(observation.clip_norm) + jnp.square(norm))
 
     def guess(self, observation: Observation, params: jax.Array, covariates: Covariates, setup: Setup) -> jax.Array:
-        """P f32[p] before any measurement."""
+        """Variance f32[p] of the distance to the minimum before any measurement."""
         moment, of_feature = moments_of(observation, params)
         mean = jnp.where(of_feature, moment, 0.0).sum() / jnp.maximum(of_feature.sum(), 1)
         mean = jnp.maximum(mean, 1e-9)

@@ -26,8 +26,8 @@ class Retreat:
     function of released gradients.
 
     Attributes:
-      logit_kept: f32[k, 5], logit of the share that is kept where the distance is far less than noise explains.
-      threshold: f32[k, 5], by how many standard errors the squared distance has to exceed what noise explains for half
+      logit_kept: f32[k, 6], logit of the share that is kept where the distance is far less than noise explains.
+      threshold: f32[k, 6], by how many standard errors the squared distance has to exceed what noise explains for half
         of the rest to be kept, too.
     """
 

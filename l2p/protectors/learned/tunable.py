@@ -9,7 +9,7 @@ import numpy as np
 
 from l2p.base import struct
 from l2p.base.errors import InputError
-from l2p.protectors.conditioning import standardize
+from l2p.protectors.conditioning import Covariates, standardize
 from l2p.protectors.fields import has_knots, kinds
 
 
@@ -35,7 +35,7 @@ def by_difference(protector: Any) -> Any:
     """The same with True if a leaf may be tuned, but not by its derivative: a field in its class's `by_difference`.
 
     >>> from l2p.protectors import RowLength
-    >>> by_difference(RowLength(jnp.zeros((1, 5)), jnp.ones(()))).logit_share
+    >>> by_difference(RowLength(jnp.zeros((1, 6)), jnp.ones(()))).logit_share
     False
     """
 
@@ -46,31 +46,35 @@ def by_difference(protector: Any) -> Any:
     return jax.tree_util.tree_map_with_path(is_marked, protector)
 
 
-def of_wide_tables(protector: Any) -> Any:
-    """The pytree of a protector or a part of one with 1 at each number that only runs on wide tables read, and 0 at
-    all others.
+def of_wide_tables(protector: Any, *indicators: str) -> Any:
+    """The pytree of a protector or a part of one with 1 at each number that only runs on wide or on very wide tables
+    read, and 0 at all others.
 
-    These are the last numbers of the knots of curves, which count only there (`conditioning.Covariates.wide`).
+    These are the last numbers of the knots of curves, which count only there (`conditioning.Covariates`).
+
+    Args:
+      indicators: which of them, "wide" or "very_wide"; both by default.
 
     >>> from l2p.protectors import RowLength
-    >>> of_wide_tables(RowLength(jnp.zeros((1, 5)), jnp.ones(()))).logit_share.tolist()
-    [[0.0, 0.0, 0.0, 0.0, 1.0]]
+    >>> of_wide_tables(RowLength(jnp.zeros((1, 6)), jnp.ones(()))).logit_share.tolist()
+    [[0.0, 0.0, 0.0, 0.0, 1.0, 1.0]]
     """
+    columns = [Covariates._fields.index(name) for name in indicators or ("wide", "very_wide")]
 
     def mask(path: tuple, leaf: jax.Array) -> jax.Array:
         owner, name = _fields(protector, path)[-1]
         zeros = jnp.zeros_like(leaf)
-        return zeros.at[:, -1].set(1.0) if has_knots(leaf, kinds(type(owner))[name]) else zeros
+        return zeros.at[:, jnp.array(columns)].set(1.0) if has_knots(leaf, kinds(type(owner))[name]) else zeros
 
     return jax.tree_util.tree_map_with_path(mask, protector)
 
 
 def constant_term(leaf: jax.Array) -> jax.Array:
-    """1 at the numbers of a constant, of a polynomial's coefficients f32[k] or of knots f32[k, 5] whose common change
+    """1 at the numbers of a constant, of a polynomial's coefficients f32[k] or of knots f32[k, 6] whose common change
     is that of the value at every budget, and 0 at the others.
 
-    >>> constant_term(jnp.zeros(3)).tolist(), constant_term(jnp.zeros((2, 5)))[1].tolist()
-    ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0])
+    >>> constant_term(jnp.zeros(3)).tolist(), constant_term(jnp.zeros((2, 6)))[1].tolist()
+    ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     """
     zeros = jnp.zeros_like(leaf)
     return zeros + 1.0 if leaf.ndim == 0 else zeros.at[0].set(1.0) if leaf.ndim == 1 else zeros.at[:, 0].set(1.0)

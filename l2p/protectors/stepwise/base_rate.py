@@ -30,14 +30,14 @@ class BaseRate(Purchase):
 
     Attributes:
       logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N); or
-        f32[k, 5], knots of a curve.
-      log_spread: f32[] or f32[k, 5], knots of a curve: log of how much classes' shares differ, times the square root of
+        f32[k, 6], knots of a curve.
+      log_spread: f32[] or f32[k, 6], knots of a curve: log of how much classes' shares differ, times the square root of
         their number; they are shrunk towards one another as far as noise is larger.
       log_width: f32[], log of the standard deviation, among tables, of the logarithm of what scales the square of that
         spread: how uneven classes are differs much, and is estimated from the counts. None for the same spread always.
-      logit_again: f32[k, 5], knots of the logit of a second purchase's share of the remaining budget, where the error
+      logit_again: f32[k, 6], knots of the logit of a second purchase's share of the remaining budget, where the error
         that is left costs one unit of loss; None to buy once.
-      urgency: f32[k, 5], knots of how much that logit grows with the logarithm of that loss: an error costs most where
+      urgency: f32[k, 6], knots of how much that logit grows with the logarithm of that loss: an error costs most where
         classes are rare, which a cheap first purchase shows.
     """
 

@@ -30,7 +30,7 @@ class Centering(Purchase):
     with `log_level_spread` means are shrunk towards it, and not towards zero.
 
     Attributes:
-      logit_share: f32[k], logit of the share of the budget, a polynomial in log(mu N); or f32[k, 5], knots of a curve.
+      logit_share: f32[k], logit of the share of the budget, a polynomial in log(mu N); or f32[k, 6], knots of a curve.
       log_spread: f32[], log of the distance of feature means from zero, or from their average: noise of this size
         halves the trust in them.
       row_norm: f32[], clipping norm of a row over the square root of its dimension.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from l2p.base import struct
 from l2p.oracle import Oracle
-from l2p.protectors.conditioning import at, covariates_for, value
+from l2p.protectors.conditioning import WIDE, at, covariates_for, value
 from l2p.protectors.fields import Polynomial, Positive, Scalar, Share
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise.purchase import Purchase, Stage, Start
@@ -20,9 +20,6 @@ from l2p.task.feature_map import Basis, FeatureMap
 MIN_SHARE = 1e-6
 #: The time for eigenvectors grows with d^3: of 1,024 features they take a second.
 MAX_FEATURES = 1024
-#: Most features of tables on which steps without a basis were trained at large budgets. Beyond, such steps diverge
-#: where rows have long directions, so that a basis is bought from a mu N / d of 1 on (benchmarks/wide_tables.py).
-MOST_TRAINED = 512
 
 
 @stored
@@ -45,12 +42,12 @@ class Eigenbasis(Purchase):
 
     Attributes:
       logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N); or
-        f32[k, 5], knots of a curve.
+        f32[k, 6], knots of a curve.
       log_power: f32[k], log of the power: power 0 only rotates rows, 1 whitens them.
       log_ridge: f32[k], log of the ridge over the spectral radius of the noise.
       row_norm: f32[], clipping norm of mapped rows for their second moments.
-      log_least_ratio: f32[], log of the smallest mu N / d at which a basis is bought; above `MOST_TRAINED` features at
-        most 0 counts. None always buys one.
+      log_least_ratio: f32[], log of the smallest mu N / d at which a basis is bought; above `WIDE` features at most 0
+        counts, because large steps without one diverge where rows have long directions. None always buys one.
     """
 
     logit_share: Share
@@ -79,7 +76,7 @@ class Eigenbasis(Purchase):
             return features, jnp.zeros(size), assumed
         share, bought = jax.nn.sigmoid(at(self.logit_share, covariates_for(setup, size))), jnp.array(True)
         if self.log_least_ratio is not None:
-            least = self.log_least_ratio if size <= MOST_TRAINED else jnp.minimum(self.log_least_ratio, 0.0)
+            least = self.log_least_ratio if size <= WIDE else jnp.minimum(self.log_least_ratio, 0.0)
             bought = setup.log_signal >= least + jnp.log(size)
             share = jnp.where(bought, share, MIN_SHARE)
         multiplier = noise_for_share(oracle, share)

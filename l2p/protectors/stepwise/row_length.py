@@ -31,7 +31,7 @@ class RowLength(Purchase):
 
     Attributes:
       logit_share: f32[k], logit of the query's share of the remaining budget, a polynomial in log(mu N); or
-        f32[k, 5], knots of a curve.
+        f32[k, 6], knots of a curve.
       target_norm: f32[], mean length that mapped rows are scaled to, and the most that one row counts.
     """
 

@@ -28,14 +28,14 @@ class PublicTrust:
     """How much a run takes from public rows; every number is a curve over log(mu N).
 
     Attributes:
-      log_reach: f32[k, 5], log of how far along the line to the most likely minimum of public rows the run starts.
-      logit_shift: f32[k, 5], logit of the share of the prior's variance that stays after any number of public rows,
+      log_reach: f32[k, 6], log of how far along the line to the most likely minimum of public rows the run starts.
+      logit_shift: f32[k, 6], logit of the share of the prior's variance that stays after any number of public rows,
         since private rows differ from them.
-      logit_off: f32[k, 5], logit of the share of that variance that is taken away off the directions of public rows'
+      logit_off: f32[k, 6], logit of the share of that variance that is taken away off the directions of public rows'
         gradients.
-      logit_clip: f32[k, 5], logit of the power of a quantile of public rows' gradients in the clipping norm, from 0,
+      logit_clip: f32[k, 6], logit of the power of a quantile of public rows' gradients in the clipping norm, from 0,
         the filter's own norm, to 1.
-      logit_quantile: f32[k, 5], logit of that quantile.
+      logit_quantile: f32[k, 6], logit of that quantile.
     """
 
     log_reach: Curve

@@ -5,7 +5,9 @@ import pytest
 from scipy import stats
 
 from l2p.base import struct
+from l2p.protectors.learned.tunable import partition
 from meta_train.training import differences
+from meta_train.training.untrained.filters import control_line
 
 KEYS = jax.random.split(jax.random.key(5), 2000)
 WEIGHTS = jnp.array([0.25, 0.75, 0.0])
@@ -59,3 +61,12 @@ def test_a_threshold_without_a_derivative_has_the_slope_of_its_runs():
 def test_what_is_not_bought_has_no_slope():
     derivative = differences._scaled(jnp.zeros((3, 5)), jnp.ones((3, 5)), jnp.float32(7.0))
     assert not derivative.any()
+
+
+@pytest.mark.parametrize(
+    ("tunes", "expected"), [("all", True), ("narrow", True), ("guards", True), ("very_wide", False)]
+)
+def test_runs_are_compared_only_where_such_a_constant_is_tuned(tunes, expected):
+    floats, _ = partition(control_line(jax.random.key(0)))
+    assert differences.has_any(floats, tunes) == expected
+    assert jax.jit(lambda floats: jnp.array(differences.has_any(floats, tunes)))(floats) == expected

@@ -9,10 +9,10 @@ from l2p.checkpoints import checkpoint
 from l2p.protectors.learned.line import LineStep
 from l2p.protectors.learned.tunable import of_parts
 from meta_train.config import Addition
-from meta_train.training import gradients
 from meta_train.training.loop import meta_train
 from meta_train.training.shipping import made_for, models_of
-from meta_train.training.untrained import control_filter, control_line
+from meta_train.training.tuned import check_tunes
+from meta_train.training.untrained.filters import control_filter, control_line
 
 CONFIG = Addition.of(
     "x",
@@ -44,7 +44,7 @@ def test_a_training_of_lines_is_refused_for_a_protector_without_one(tmp_path):
     config = CONFIG.but(protector="control_filter")
     with pytest.raises(InputError, match="stands for no number of protector 'control_filter'"):
         meta_train(config, tmp_path)
-    gradients.check_tunes(control_line(jax.random.key(0)), "line", "control_line")
+    check_tunes(control_line(jax.random.key(0)), "line", "control_line")
 
 
 def test_what_ships_serves_what_its_start_does():
@@ -55,7 +55,7 @@ def test_what_ships_serves_what_its_start_does():
 
 @pytest.mark.parametrize("fold", ["", "-fold-1", "-fold-2", "-fold-3"])
 def test_what_ships_has_a_line_and_is_its_start_in_all_else(fold):
-    start, shipped = (checkpoint.load(f"{name}{fold}") for name in ("control-universal-wide", "control-universal"))
+    start, shipped = (checkpoint.load(f"{name}{fold}") for name in ("control-universal-wide", "control-universal-line"))
     before, after = (dict(jax.tree_util.tree_leaves_with_path(loaded.protector)) for loaded in (start, shipped))
     added = {jax.tree_util.keystr(path) for path in after.keys() - before.keys()}
     assert added == {f".projector.line.{name}" for name in ("log_curvature", "log_spread", "logit_renewed")}

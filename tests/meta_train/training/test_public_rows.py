@@ -11,6 +11,7 @@ import pytest
 from l2p.models import Logistic
 from l2p.oracle.setup import Setup
 from l2p.privacy import Budget, Filter
+from l2p.protectors.fields import KNOT_COLUMNS
 from l2p.protectors.with_public_rows.public_filter import PublicFilter, PublicTrust
 from l2p.task.rows import Rows
 from meta_train.config import Addition
@@ -22,7 +23,7 @@ from meta_train.recipes.resolve import resolve
 from meta_train.tasks.sources import families
 from meta_train.training import gradients
 from meta_train.training.starting_points import warm_start
-from meta_train.training.untrained import control_public, control_retreat
+from meta_train.training.untrained.filters import control_public, control_retreat
 
 MODEL, N, D, KEY = Logistic(), 200, 4, jax.random.key(0)
 BUDGET = Budget(1.0, 1e-6)
@@ -51,7 +52,7 @@ MISLEADING = table(MANY, 1, opposite=True)
 def small():
     """A filter that buys nothing, with numbers at which it takes something of everything."""
     plain = control_public(KEY)
-    at_zero = jax.tree.map(lambda leaf: jnp.zeros((1, 5)), plain.trust)
+    at_zero = jax.tree.map(lambda leaf: jnp.zeros((1, KNOT_COLUMNS)), plain.trust)
     return PublicFilter(plain.scheduler, plain.projector, trust=at_zero, num_steps=3)
 
 
@@ -100,7 +101,7 @@ def test_derivatives_pass_through_the_public_part():
     for field in dataclasses.fields(PublicTrust):
         public, number = FEW if field.name == "logit_off" else PUBLIC, getattr(trust, field.name)
         slope = float(getattr(run(trust, public)[1], field.name)[0, 0])
-        change = step * np.eye(1, 5, dtype=np.float32)
+        change = step * np.eye(1, KNOT_COLUMNS, dtype=np.float32)
         moved = [trust.replace(**{field.name: at}) for at in (number + change, number - change)]
         upper, lower = (float(run(at, public)[0][0]) for at in moved)
         assert abs(slope) > 1e-6, field.name
