@@ -1,12 +1,16 @@
 """`l2p compare`: methods x budgets x seeds on one data set."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from l2p.base.errors import InputError
 from l2p.compare.config import CompareConfig, parse_shard, read_fields
+
+#: A comma before a digit belongs to a name, as in `paper-mnist-4,6`.
+SEPARATOR = re.compile(r",(?!\d)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Compare(CompareConfig):
             raise InputError("--shard runs cells and --merge runs none, so they exclude each other; leave one out.")
         shard = None if self.shard is None else parse_shard(self.shard)
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(CompareConfig)}
-        values["methods"] = tuple(name for word in self.methods for name in word.split(",") if name)
+        values["methods"] = tuple(name for word in self.methods for name in SEPARATOR.split(word) if name)
 
         from l2p.compare.runner import main
 

@@ -81,7 +81,8 @@ class Covariates(NamedTuple):
       margins: the number of margins of a row: half its logarithm, from 0 for one to 2 for 55 and more.
       hidden: 1 for a model with a hidden layer, 0 for one whose margins are linear in its params.
       wide: 1 for a table of more than `NARROW` features, 0 for others.
-      very_wide: 1 for a table of more than `WIDE` features, which is wide, too; 0 for others.
+      very_wide: 1 for a table of more than `WIDE` features, which is wide, too, and a model without a hidden layer; 0
+        for others.
     """
 
     log_signal: jax.Array
@@ -107,7 +108,8 @@ def covariates_for(setup: Setup, num_features: int) -> Covariates:
     """Covariates of a run on rows of so many features."""
     size = standardize_size(min(max(num_features, 1), MOST_FEATURES))
     margins = min(math.log(setup.model.num_margins) / 2.0, 2.0)
-    indicators = not setup.model.convex, num_features > NARROW, num_features > WIDE
+    convex = setup.model.convex
+    indicators = not convex, num_features > NARROW, convex and num_features > WIDE
     return Covariates(setup.log_signal, size, margins, *map(float, indicators))
 
 

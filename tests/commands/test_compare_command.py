@@ -90,8 +90,10 @@ def test_every_option_can_be_written_in_a_file(compared, tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.json")), ids=lambda path: path.stem)
-def test_committed_experiments_name_methods_that_there_are(path, tmp_path):
+def test_committed_experiments_name_methods_that_there_are(path, compared, tmp_path):
     config = read_config(path, out=tmp_path)
+    assert main(["compare", "--config", str(path), "--out", str(tmp_path)]) == 0
+    assert compared == [(config, None, None)]
     for name in config.methods:
         method_name = MethodName.parse(name)
         if method_name.tuned and method_name.base in HAND_DESIGNED:

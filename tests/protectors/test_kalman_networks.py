@@ -11,7 +11,15 @@ from l2p.base import struct
 from l2p.checkpoints.checkpoint import load
 from l2p.models import MODELS, find_model
 from l2p.protectors import KalmanProjector, RecurrentProjector, RecurrentSteps, conditioning
-from l2p.protectors.conditioning import KNOT_RANGE, MOST_FEATURES, NARROW, Covariates, between_knots, covariates_of
+from l2p.protectors.conditioning import (
+    KNOT_RANGE,
+    MOST_FEATURES,
+    NARROW,
+    Covariates,
+    between_knots,
+    covariates_for,
+    covariates_of,
+)
 from l2p.protectors.learned.kalman import INPUTS, OUTPUTS
 from l2p.protectors.stepwise.schedulers import Observation
 from tests.protectors.kalman_filters import CURVATURE, MINIMUM, MOMENT, SETUP, WIDE, filter_of, recurrent, trajectory
@@ -79,6 +87,8 @@ def test_features_beyond_those_of_training_change_no_constant():
     assert [of(features).wide for features in (3, NARROW, NARROW + 1, 10_000)] == [0.0, 0.0, 1.0, 1.0]
     most = conditioning.WIDE
     assert [of(features).very_wide for features in (NARROW + 1, most, most + 1, 10_000)] == [0.0, 0.0, 1.0, 1.0]
+    networks = dataclasses.replace(SETUP, model=find_model("mlp"))
+    assert covariates_for(networks, most + 1).very_wide == 0.0 < covariates_for(networks, most + 1).wide
     assert load("control-universal-narrow").card["range"]["num_features"][1] == MOST_FEATURES
 
 
