@@ -1,6 +1,6 @@
 """Learned constants on tables of more than 512 columns, before their own numbers were learned and with them.
 
-    L2P_TABLES=FOLDER python -m benchmarks.wide_tables
+    L2P_TABLES=FOLDER python -m benchmarks.wide_tables > benchmarks/pages/wide_tables.md
 
 Tables of 512 to 1,000 columns are rare among public ones, so these are made: a table's columns and the products
 of two of them, 1,000 at most, and scikit-learn's digits enlarged to 28 x 28 pixels. The fold runs that never saw the
@@ -20,6 +20,19 @@ from l2p.task.rows import Rows
 MOST_ROWS, MOST_FEATURES, RUNS = 3600, 1000, 6
 TABLES = ("digits", "openml:waveform5000", "openml:kr.vs.kp", "openml:ailerons")
 LOG_SIGNALS = (1.4, 2.1, 2.8, 3.5, 4.2, 4.9, 5.6, 6.3, 7.0, 7.7, 8.4)
+
+
+INTRODUCTION = """\
+# Tables of more than 512 columns
+
+Public tables of 512 to 1,000 columns are rare, so these are made: a table's columns and the products of two of them,
+1,000 at most, and scikit-learn's digits enlarged to 28 x 28 pixels. Mean test losses of six runs, by the fold that
+never saw the table: of a base rate that the whole budget buys; of `control-universal-line`, whose curves have numbers
+for more than 200 features; and of `control-universal`, which has others for more than 512
+([convergence.md](convergence.md)). In brackets is the difference and its standard error, a star where it is beyond
+two of these. That the latter numbers ship was decided here.
+
+`L2P_TABLES=FOLDER python -m benchmarks.wide_tables > benchmarks/pages/wide_tables.md`"""
 
 
 def widened(x: np.ndarray) -> np.ndarray:
@@ -62,6 +75,7 @@ def parts(name: str) -> tuple[Rows, Rows]:
 def main(
     methods: tuple[str, ...] = ("control-universal-line", "control-universal"),
     tables: tuple[str, ...] = TABLES,
+    model: str | None = None,
     log_signals: tuple[float, ...] = LOG_SIGNALS,
 ) -> None:
     """Measure and print.
@@ -69,12 +83,14 @@ def main(
     Args:
       methods: names or files of protectors; the first is what the others are compared with.
       tables: public sets; digits, or tables of OpenML's.
+      model: what they train; by default the linear model for the target's kind.
       log_signals: budgets, as log(mu N).
     """
+    print(INTRODUCTION)
     for name in tables:
-        model, rows = model_for(name), parts(name)
-        check_scaled(rows[0], None if catalog.kind_of(name) == "regression" else model.labels)
-        compare(name, rows, methods, model, log_signals, RUNS)
+        trained, rows = model_for(name, model), parts(name)
+        check_scaled(rows[0], None if catalog.kind_of(name) == "regression" else trained.labels)
+        compare(name, rows, methods, trained, log_signals, RUNS)
 
 
 if __name__ == "__main__":
