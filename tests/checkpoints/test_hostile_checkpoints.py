@@ -111,7 +111,7 @@ def extremes(protector, seed):
         # A field that may be None has a union of kinds.
         rules = [rule for part in (kind, *typing.get_args(kind)) for rule in typing.get_args(part)]
         if has_knots(leaf, kind):
-            size = MAX_LOG / np.array([1.0, 2.0, 2.0, 1.0, 1.0]) / 5
+            size = MAX_LOG / np.array([1.0, 2.0, 2.0, 1.0, 1.0, 1.0]) / 6
             return jnp.asarray(size * random.choice([-1.0, 0.0, 0.1, 1.0], leaf.shape) * (1 - 1e-6), jnp.float32)
         if any(isinstance(rule, Coefficients | Either) for rule in rules):
             size = MAX_LOG / 2.0 ** np.arange(len(leaf)) / len(leaf)

@@ -158,7 +158,7 @@ ALONG = CONTROL.replace(
     ),
 )
 #: Knots that change over the budgets of this table, and slopes in the numbers of features and margins.
-RISING = f32([[-0.5, 0.1, 0.2, 0.1, 0.1], [0.5, 0.1, 0.2, 0.1, 0.1]])
+RISING = f32([[-0.5, 0.1, 0.2, 0.1, 0.1, 0.1], [0.5, 0.1, 0.2, 0.1, 0.1, 0.1]])
 KALMAN = Stepwise(
     CurveScheduler(RISING, RISING, RISING, network((SCHEDULE_INPUTS, 4, 1), 0.03)),
     KalmanProjector(
