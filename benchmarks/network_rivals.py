@@ -67,16 +67,23 @@ def measure(name: str, method: str, card: dict[str, Any] | None) -> dict[str, An
       method: a method's name, a checkpoint's path, or "start".
       card: of the checkpoint, if it was trained.
     """
+
+    def rounded(number: float) -> float:
+        return round(float(number), 4)
+
     line: dict[str, Any] = {"method": name}
     if card is not None:
         held_out, config = card["held_out"], card["config"]
-        line |= {"score": held_out["held_out_score"], "above": np.mean(held_out["held_out_above_per_budget"])}
+        line |= {"score": rounded(held_out["held_out_score"])}
+        line |= {"above": rounded(np.mean(held_out["held_out_above_per_budget"]))}
         line |= {"steps": config["steps"], "tasks": config["tasks"]}
     line["losses"] = {}
     for case in cases():
         ended = [[score(case, method, epsilon, seed)["loss"] for seed in range(SEEDS)] for epsilon in EPSILONS]
-        line["losses"][case.title] = [[np.mean(losses), np.std(losses, ddof=1) / SEEDS**0.5] for losses in ended]
-    return json.loads(json.dumps(line), parse_float=lambda number: round(float(number), 4))
+        line["losses"][case.title] = [
+            [rounded(np.mean(losses)), rounded(np.std(losses, ddof=1) / SEEDS**0.5)] for losses in ended
+        ]
+    return line
 
 
 def add(folder: Path) -> None:

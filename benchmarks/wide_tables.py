@@ -2,9 +2,7 @@
 
     L2P_TABLES=FOLDER python -m benchmarks.wide_tables > benchmarks/pages/wide_tables.md
 
-Tables of 512 to 1,000 columns are rare among public ones, so these are made: a table's columns and the products
-of two of them, 1,000 at most, and scikit-learn's digits enlarged to 28 x 28 pixels. The fold runs that never saw the
-table. A third of at most 3,600 rows tests. Prints mean test losses of six runs, as `benchmarks.paired_ends` does.
+A third of at most 3,600 rows tests. Prints what `INTRODUCTION` says, and `benchmarks.paired_ends` beside it.
 """
 
 import jax.numpy as jnp
@@ -20,17 +18,16 @@ from l2p.task.rows import Rows
 MOST_ROWS, MOST_FEATURES, RUNS = 3600, 1000, 6
 TABLES = ("digits", "openml:waveform5000", "openml:kr.vs.kp", "openml:ailerons")
 LOG_SIGNALS = (1.4, 2.1, 2.8, 3.5, 4.2, 4.9, 5.6, 6.3, 7.0, 7.7, 8.4)
-
-
 INTRODUCTION = """\
 # Tables of more than 512 columns
 
 Public tables of 512 to 1,000 columns are rare, so these are made: a table's columns and the products of two of them,
-1,000 at most, and scikit-learn's digits enlarged to 28 x 28 pixels. Mean test losses of six runs, by the fold that
-never saw the table: of a base rate that the whole budget buys; of `control-universal-line`, whose curves have numbers
-for more than 200 features; and of `control-universal`, which has others for more than 512
-([convergence.md](convergence.md)). In brackets is the difference and its standard error, a star where it is beyond
-two of these. That the latter numbers ship was decided here.
+1,000 at most, and scikit-learn's digits enlarged to 28 x 28 pixels. Mean test losses of six runs, by the folds that
+never saw the table: of a base rate that the whole budget buys, and of each method, with its difference to the first
+one and the standard error of that, and a star where it is beyond two of these. `control-universal-line` is
+`control-universal` without the numbers for more than 512 features ([convergence.md](convergence.md)). What is above a
+model's start at the smallest budgets, with these numbers and without, is [the base rate that runs buy
+first](learning.md#where-runs-end-above-their-start).
 
 `L2P_TABLES=FOLDER python -m benchmarks.wide_tables > benchmarks/pages/wide_tables.md`"""
 

@@ -19,7 +19,7 @@ def test_only_runs_on_wide_tables_change(tmp_path, monkeypatch):
     start = checkpoint.load("control-universal-narrow")
     trained = checkpoint.load(str(meta_train(config, tmp_path / "out")))
     before, after = (dict(jax.tree_util.tree_leaves_with_path(saved.protector)) for saved in (start, trained))
-    masks = dict(jax.tree_util.tree_leaves_with_path(of_wide_tables(start.protector)))
+    masks = dict(jax.tree_util.tree_leaves_with_path(of_wide_tables(start.protector, "wide")))
     for path, mask in masks.items():
         np.testing.assert_array_equal(np.where(mask, 0.0, after[path]), np.where(mask, 0.0, before[path]))
     assert any(jnp.any(after[path] != before[path]) for path in masks)

@@ -53,8 +53,8 @@ def gradient(task_loss: Callable) -> Callable:
 
 
 def has_any(floats: Any, tunes: str) -> bool:
-    """Whether a training that `tunes` these numbers of a protector learns such a constant: others need no such runs,
-    which take two fifths of a step."""
+    """Whether a training that `tunes` these numbers of a protector learns such a constant; others need no such
+    runs."""
     with jax.ensure_compile_time_eval():
         masks = jax.tree.leaves(tuned(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), floats), tunes))
         return any(move and bool(mask.any()) for move, mask in zip(_marks(floats), masks, strict=True))
