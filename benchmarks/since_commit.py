@@ -6,11 +6,13 @@
 Reads results.csv of every comparison in results/, now and at that commit, and pairs seeds. The first form prints each
 cell (set, model and budget) whose mean test loss has moved by more than two standard errors, and how many have. The
 second compares with protectors that were stored then, by what their names begin with: how many cells are better, level
-and worse for each, their controls counted apart, and where the protector is worse, by how much. The commit must be in
-this checkout's history.
+and worse for each, their controls counted apart, and where the protector is worse, by how much. Comparisons whose table
+was another then, being encoded in another way, are left out, and named at the end. The commit must be in this
+checkout's history.
 """
 
 import collections
+import json
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -27,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("benchmarks/results", "docs/results")
 RESULTS = ROOT / FOLDERS[0]
 LOSS = "test_loss"
+#: Field of inputs.json with the digest of the table.
+TABLE = "table_sha256"
 #: Budgets below and from here on are counted apart.
 SMALL = 0.1
 VERDICTS = ("better", "level", "worse")
@@ -45,10 +49,28 @@ def losses(path: Path) -> results.BySeed:
     return results.by_seed(results.read(path), LOSS)
 
 
-def losses_at(commit: str, path: Path) -> results.BySeed:
-    """The same at a commit; empty where there was no such comparison."""
+def stored_at(commit: str, path: Path) -> bytes | None:
+    """A file of the results at a commit; None where there was none."""
     places = (f"{commit}:{folder}/{path.relative_to(RESULTS)}" for folder in FOLDERS)
-    text = next((shown for place in places if (shown := git("show", place)) is not None), None)
+    return next((shown for place in places if (shown := git("show", place)) is not None), None)
+
+
+def on_same_table(commit: str) -> tuple[list[Path], list[str]]:
+    """Files results.csv of all comparisons whose table was that of today at a commit; and names of the others."""
+    same, others = [], []
+    for path in sorted(RESULTS.glob("*/results.csv")):
+        inputs = path.with_name("inputs.json")
+        then = stored_at(commit, inputs)
+        if then is None or json.loads(then).get(TABLE) == json.loads(inputs.read_bytes()).get(TABLE):
+            same.append(path)
+        else:
+            others.append(path.parent.name)
+    return same, others
+
+
+def losses_at(commit: str, path: Path) -> results.BySeed:
+    """Test losses of one comparison at a commit; empty where there was no such comparison."""
+    text = stored_at(commit, path)
     if text is None:
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -56,10 +78,10 @@ def losses_at(commit: str, path: Path) -> results.BySeed:
         return losses(copy)
 
 
-def moved(commit: str, method: str) -> None:
+def moved(commit: str, paths: Sequence[Path], method: str) -> None:
     """Print how the method's losses have moved."""
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    for path in sorted(RESULTS.glob("*/results.csv")):
+    for path in paths:
         now, then = (values.get(method, {}) for values in (losses(path), losses_at(commit, path)))
         for epsilon in sorted(now.keys() & then.keys()):
             lead = results.Estimate.of(results.difference(then[epsilon], now[epsilon]).values())
@@ -83,11 +105,11 @@ def generation(method: str, prefixes: Sequence[str]) -> str | None:
     return next((kind + prefix for prefix in prefixes if f"{name}-".startswith(f"{prefix}-")), None)
 
 
-def led(commit: str, method: str, prefixes: Sequence[str]) -> None:
+def led(commit: str, paths: Sequence[Path], method: str, prefixes: Sequence[str]) -> None:
     """Print how the method compares with protectors of the commit, in Markdown."""
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     behind = []
-    for path in sorted(RESULTS.glob("*/results.csv")):
+    for path in paths:
         ours = losses(path).get(method, {})
         for rival, theirs in losses_at(commit, path).items():
             if (of := generation(rival, prefixes)) is None:
@@ -114,10 +136,13 @@ def main(commit: tyro.conf.Positional[str], method: str = "universal", over: tup
     """Compare with a commit and print."""
     if git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") is None:
         raise InputError(f"this checkout knows no commit {commit}; fetch the whole history, or name another one.")
+    paths, others = on_same_table(commit)
     if over:
-        led(commit, method, over)
+        led(commit, paths, method, over)
     else:
-        moved(commit, method)
+        moved(commit, paths, method)
+    if others:
+        print(f"\nLeft out, because the table was another: {', '.join(others)}.")
 
 
 if __name__ == "__main__":
