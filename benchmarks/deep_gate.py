@@ -17,7 +17,8 @@ import jax
 import numpy as np
 import tyro
 
-from benchmarks.network_table import CASES, EPSILONS, Case, Cells
+from benchmarks.network_cases import CASES, Case
+from benchmarks.network_table import EPSILONS, Cells
 from l2p.checkpoints import checkpoint
 from meta_train.recipes import resolve
 from meta_train.training.loop import meta_train

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import l2p
-from benchmarks.network_table import CASES, score
+from benchmarks.network_cases import CASES, score
 from l2p.protectors import Stepwise
 from meta_train.recipes import resolve
 from meta_train.training.methods import method_for

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import tyro
 
-from benchmarks.network_table import CASES, EPSILONS, Case, score
+from benchmarks.network_cases import CASES, Case, score
+from benchmarks.network_table import EPSILONS
 from l2p.checkpoints.checkpoint import read_checkpoint_card
 from l2p.checkpoints.method_name import SUFFIX
 

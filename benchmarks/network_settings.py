@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import l2p
-from benchmarks.network_table import CASES, DELTA, score
+from benchmarks.network_cases import CASES, DELTA, score
 from l2p.checkpoints import checkpoint
 from l2p.protectors import Stepwise
 from meta_train.recipes import resolve

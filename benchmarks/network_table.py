@@ -5,27 +5,21 @@
 runs the cells that the results lack, for hours, and prints the page; with --page it prints what is there.
 """
 
-import dataclasses
-import functools
 import itertools
 import json
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import tyro
 
-import l2p
-from l2p.tables.public import catalog
+from benchmarks.network_cases import CASES, Case, score
 
 RESULTS = Path(__file__).parent / "results" / "networks.jsonl"
-EPSILONS, DELTA, SEEDS = (0.5, 1.0, 3.0, 8.0), 1e-5, 10
+EPSILONS, SEEDS = (0.5, 1.0, 3.0, 8.0), 10
 BY_HAND = (
     "dp_adam",
     "dp_adam_pulled",
@@ -48,8 +42,6 @@ CLIPS = (0.3, 1.0, 3.0)
 METHODS = ("start", *BY_HAND, *(f"{method}:tuned" for method in TUNED), *(f"{method}{ORACLE}" for method in RATES))
 #: Seeds on which an oracle chooses.
 CHOOSING = (100, 101, 102)
-#: The most rows that are trained on.
-MOST_ROWS = 8_000
 INTRODUCTION = """\
 # Methods on networks, tuned elsewhere
 
@@ -94,140 +86,6 @@ on, so that one epsilon means several times more noise.
 | CIFAR-10 | 3 | convolutions, DP-SGD (Tramer and Boneh 2021) | 59.2% |
 | CIFAR-10 | 3 | linear on ScatterNet features (Tramer and Boneh 2021) | 67.0% |
 | CIFAR-10 | 8 | WideResNet, DP-SGD (De et al. 2022) | 81.4% |"""
-
-
-class Dense(nn.Module):
-    """Hidden layers of these widths, rectified."""
-
-    widths: tuple[int, ...]
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for width in self.widths:
-            x = nn.relu(nn.Dense(width)(x))
-        return nn.Dense(self.num_classes)(x)
-
-
-class Convolutions(nn.Module):
-    """Two convolutions with strides on square images, and a linear layer."""
-
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        side = round(x.shape[-1] ** 0.5)
-        x = x.reshape(side, side, 1)
-        for channels in (8, 16):
-            x = nn.relu(nn.Conv(channels, (3, 3), strides=2)(x))
-        return nn.Dense(self.num_classes)(x.reshape(-1))
-
-
-class Head(nn.Module):
-    """A linear layer on random features, of which the first layer is never trained."""
-
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return nn.Dense(self.num_classes, name="head")(nn.relu(nn.Dense(256, name="frozen")(x)))
-
-
-class Adapter(nn.Module):
-    """A frozen layer with a trained sum of four outer products, and a linear layer."""
-
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        change = nn.Dense(96, use_bias=False, kernel_init=nn.initializers.zeros)(nn.Dense(4, use_bias=False)(x))
-        return nn.Dense(self.num_classes)(nn.relu(nn.Dense(96, name="frozen")(x) + change))
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A network on a set: its name, that of the set, and the network for a number of classes."""
-
-    name: str
-    data: str
-    make: Callable[[int], nn.Module]
-
-    @property
-    def title(self) -> str:
-        return f"{self.data.removeprefix('openml:')}, {self.name}"
-
-
-CASES = (
-    Case("dense 96-96", "digits", lambda classes: Dense((96, 96), classes)),
-    Case("convolutions", "digits", Convolutions),
-    Case("adapter", "digits", Adapter),
-    Case("dense 128-64", "mnist", lambda classes: Dense((128, 64), classes)),
-    Case("head", "mnist", Head),
-    Case("dense 32", "openml:splice", lambda classes: Dense((32,), classes)),
-    Case("dense 64-64-64", "ipums_br", lambda classes: Dense((64, 64, 64), classes)),
-    Case("dense 64-32", "openml:waveform5000", lambda classes: Dense((64, 32), classes)),
-    Case("adapter", "openml:waveform5000", Adapter),
-    Case("dense 32", "openml:cmc", lambda classes: Dense((32,), classes)),
-    Case("dense 48-48", "openml:credit.a", lambda classes: Dense((48, 48), classes)),
-)
-
-
-@functools.cache
-def rows_of(data: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], int]:
-    """Rows to train on and to test on, and the number of classes; MNIST's images are halved in width and height."""
-    table = catalog.load(data)
-    x, y = np.asarray(table.x, np.float32), np.asarray(table.y).astype(np.int32)
-    if data == "mnist":
-        x = x.reshape(-1, 14, 2, 14, 2).mean((2, 4)).reshape(len(x), -1)
-    order = np.random.default_rng(0).permutation(len(x))
-    order = order[: MOST_ROWS * 5 // 4]
-    cut = len(order) * 4 // 5
-    train, test = ({"x": x[part], "y": y[part]} for part in (order[:cut], order[cut:]))
-    return train, test, int(y.max()) + 1
-
-
-@functools.cache
-def network_of(case: Case) -> tuple[nn.Module, Callable[[Any, Any], jax.Array]]:
-    """The network and its loss of one row: one object, so that its programs are compiled once."""
-    network = case.make(rows_of(case.data)[2])
-
-    def loss(params: Any, row: Any) -> jax.Array:
-        return optax.softmax_cross_entropy_with_integer_labels(network.apply(params, row["x"]), row["y"])
-
-    return network, loss
-
-
-def is_trained(path: str) -> bool:
-    return "frozen" not in path
-
-
-def protector_of(method: Any, budget: l2p.Budget) -> Any:
-    """A protector as it is, a method by its name, or the candidate of an oracle: a name, a learning rate and a clipping
-    norm."""
-    if not isinstance(method, str):
-        return method
-    name, *numbers = method.split()
-    if not numbers:
-        return method
-    rate, clip = (jnp.log(jnp.full(1, float(number))) for number in numbers)
-    protector = l2p.load(name, budget)
-    projector, scheduler = protector.projector, protector.scheduler.replace(log_clip_norm=clip)
-    rates = projector.hyperparameters | {"learning_rate": rate}
-    return protector.replace(projector=projector.replace(hyperparameters=rates), scheduler=scheduler)
-
-
-def score(case: Case, method: Any, epsilon: float, seed: int) -> dict[str, float]:
-    """Mean test loss and accuracy of a simulated run."""
-    (train, test, _), (network, loss) = rows_of(case.data), network_of(case)
-    start, noise = jax.random.split(jax.random.key(seed))
-    params = network.init(start, train["x"][0])
-    if method != "start":
-        budget = l2p.Budget(epsilon, DELTA)
-        setting = {"budget": budget, "model": loss, "params": params, "key": noise, "trainable": is_trained}
-        params = l2p.private_train(train, protector_of(method, budget), **setting).params
-    logits = jax.vmap(lambda x: network.apply(params, x))(jnp.asarray(test["x"]))
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, test["y"])
-    return {"loss": float(losses.mean()), "accuracy": float((logits.argmax(1) == test["y"]).mean())}
 
 
 class Cells:
@@ -278,20 +136,19 @@ def comparison(cells: Cells, tuned: str = "dp_adam:tuned", untuned: str = "dp_ad
     yield f"\n## `{tuned}` beside `{untuned}`\n"
     yield "Cells by paired differences over seeds, beyond two standard errors or within (level).\n"
     yield "| score | better | level | worse | worse in |\n|---|---|---|---|---|"
-    for score, sign in (("loss", 1.0), ("accuracy", -1.0)):
+    for measure, sign in (("loss", 1.0), ("accuracy", -1.0)):
         titles: dict[str, list[str]] = {"better": [], "level": [], "worse": []}
         for case, epsilon in itertools.product(CASES, EPSILONS):
             keys = [[(case.title, name, epsilon, seed) for name in (tuned, untuned)] for seed in range(SEEDS)]
-            pairs = [
-                [cells.scores[key][score] for key in pair] for pair in keys if all(key in cells.scores for key in pair)
-            ]
+            run = [pair for pair in keys if all(key in cells.scores for key in pair)]
+            pairs = [[cells.scores[key][measure] for key in pair] for pair in run]
             if len(pairs) >= LEAST_SEEDS:
                 worse = sign * -np.diff(pairs)[:, 0]
                 errors = worse.mean() / max(worse.std(ddof=1) / len(worse) ** 0.5, 1e-9)
                 verdict = "better" if errors < -2 else "worse" if errors > 2 else "level"
                 titles[verdict].append(f"{case.title} at {epsilon:g}")
         counts = " | ".join(str(len(listed)) for listed in titles.values())
-        yield f"| {score} | {counts} | {'; '.join(titles['worse'])} |"
+        yield f"| {measure} | {counts} | {'; '.join(titles['worse'])} |"
 
 
 def _line(cells: Cells, case: Case, method: str) -> str:

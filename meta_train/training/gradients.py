@@ -3,18 +3,16 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from l2p.base import struct
 from l2p.base.compiled import quick_options
 from l2p.base.errors import InputError
 from l2p.models import Model
-from l2p.protectors.learned.tunable import combine, partition, tunable
-from l2p.protectors.stepwise.purchase import KINDS
+from l2p.protectors.learned.tunable import combine, partition
 from l2p.run.protector import Protector
 from meta_train.config.drawn import Shape, Tasks
 from meta_train.config.learners import MetaGradients, Perturbation
@@ -31,9 +29,7 @@ from meta_train.training.damping import damped
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
 from meta_train.training.on_devices import of_tasks, on_host
 from meta_train.training.tuned import tuned
-
-#: Parts of a protector that decide what the budget is spent on; purchases that are not free do, too.
-SPENDERS = ("scheduler", "norm_query")
+from meta_train.training.turns import adam_step, init_moments, is_turn, of_turn
 
 
 @struct.dataclass
@@ -51,23 +47,9 @@ class GradientState:
     constraint: Constraint
 
 
-def groups(protector: Protector) -> Protector:
-    """The group of every parameter, in its place: "scheduler", "projector" or "fixed"."""
-
-    def group(path, allowed: bool) -> str:
-        if not allowed:
-            return "fixed"
-        part = getattr(path[0], "name", "")
-        return "scheduler" if part in SPENDERS or (part in KINDS and not KINDS[part].is_free) else "projector"
-
-    return jax.tree_util.tree_map_with_path(group, tunable(protector))
-
-
 def init(protector: Protector, unroll: int | None = None) -> GradientState:
     """The state before the first outer step."""
-    floats, _ = partition(protector)
-    moments = {name: optax.scale_by_adam().init(cast(Any, floats)) for name in ("scheduler", "projector")}
-    return GradientState(protector, moments, Constraint.create(num_segments(protector, unroll)))
+    return GradientState(protector, init_moments(protector), Constraint.create(num_segments(protector, unroll)))
 
 
 def num_segments(protector: Protector, unroll: int | None) -> int:
@@ -253,7 +235,7 @@ def _descend(
     grads, (scores, spent, runs) = of_tasks(gradient, floats, every)
     longest = _longest(scores.above, scoring)
     if is_apart:
-        of_score, of_penalty = (_of_turn(part, step, learner.alternate) for part in grads)
+        of_score, of_penalty = (of_turn(part, step, learner.alternate) for part in grads)
         norms = norms_of(of_score)
         clipped = mean_clipped(of_score, norms, longest), mean_clipped(of_penalty, norms_of(of_penalty))
         mean = jax.tree.map(jnp.add, *clipped)
@@ -264,7 +246,7 @@ def _descend(
         lambda leaf, is_tuned: jnp.where(is_tuned == 1.0, leaf, 0.0), mean, tuned(floats, learner.tunes)
     )
 
-    protector, adam = adam_step(state, mean, step, learner, outer.steps)
+    protector, adam = adam_step(state.protector, state.adam, mean, step, learner, outer.steps)
     h = spent - state.constraint.targets[bands, segment]
     recorded = state.constraint.updated(spent, scores.value, segment, multiplier_every(state, learner))
     state = GradientState(protector, adam, recorded)
@@ -293,43 +275,6 @@ def _longest(above: jax.Array, scoring: Scoring) -> jax.Array | float:
     return TASK_GRADIENT_NORM * (1.0 + scoring.above * jnp.nan_to_num(slope_above(above)))
 
 
-def is_turn(group: str, step: jax.Array, alternate: tuple[int, int] | None) -> jax.Array:
-    """bool[], whether group "scheduler" or "projector" is updated at an outer step, where they have so many updates in
-    turn; always true where they do not take turns."""
-    if alternate is None:
-        return jnp.array(True)
-    scheduler = step % sum(alternate) < alternate[0]
-    return scheduler if group == "scheduler" else ~scheduler
-
-
 def multiplier_every(state: GradientState, learner: MetaGradients) -> int:
     """Outer steps between updates of the multipliers."""
     return update_every(learner.alternate, state.constraint.targets.shape[1])
-
-
-def _of_turn(grads: Any, step: jax.Array, alternate: tuple[int, int] | None) -> Any:
-    """Gradients with zeros for what an outer step does not change, which would else use up the norm they are clipped
-    to."""
-
-    def changed(name: str, leaf: jax.Array) -> jax.Array:
-        return jnp.zeros_like(leaf) if name == "fixed" else jnp.where(is_turn(name, step, alternate), leaf, 0.0)
-
-    return jax.tree.map(changed, groups(grads), grads)
-
-
-def adam_step(
-    state: GradientState, grads: Any, step: jax.Array, learner: MetaGradients, steps: int
-) -> tuple[Protector, dict]:
-    """Adam on the groups whose turn it is."""
-    rate = learner.learning_rate * 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.minimum(step / steps, 1.0)))
-    protector, others = partition(state.protector)
-    names, adam = groups(protector), dict(state.adam)
-    for group in ("scheduler", "projector"):
-        turn = is_turn(group, step, learner.alternate)
-        mine = jax.tree.map(lambda name, leaf, group=group: leaf * (name == group), names, grads)
-        updates, moments = optax.scale_by_adam().update(mine, state.adam[group])
-        adam[group] = jax.tree.map(lambda new, old, turn=turn: jnp.where(turn, new, old), moments, state.adam[group])
-        protector = jax.tree.map(
-            lambda leaf, change, turn=turn: leaf - jnp.where(turn, rate * change, 0.0), protector, updates
-        )
-    return combine(protector, others), adam

@@ -20,7 +20,7 @@ from l2p.protectors.fields import Positive
 from l2p.protectors.register import CLASSES
 from l2p.protectors.stepwise.purchase import Purchase, Stage, Start
 from l2p.queries import FeatureSum
-from meta_train.training.gradients import groups
+from meta_train.training.turns import groups
 from meta_train.training.untrained import BUILDERS
 
 BUDGET, D = Budget(1.0, 1e-6), 3

@@ -22,7 +22,7 @@ from meta_train.evaluation.marks import Marks, marks_of
 from meta_train.evaluation.resolved import Resolved
 from meta_train.evaluation.scores import Score, evaluate, score, whole_run
 from meta_train.tasks.family import TaskFamily
-from meta_train.training import clipping, gradients, search
+from meta_train.training import clipping, gradients, search, turns
 from meta_train.training.constraints import MULTIPLIER_EVERY, constrained_targets, penalty
 from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
 from meta_train.training.starting_points import warm_start
@@ -142,9 +142,9 @@ def test_a_step_is_compiled_once_for_all_sources(family, compiled):
 
 def test_alternation_moves_one_group_at_a_time():
     learner, start = CONSTRAINED.but(alternate=(1, 2)).learner, short("control")
-    ones, adam_step = jax.tree.map(jnp.ones_like, start), jax.jit(gradients.adam_step, static_argnums=(3, 4))
+    ones, step_of_adam = jax.tree.map(jnp.ones_like, start), jax.jit(turns.adam_step, static_argnums=(4, 5))
     for step, group in ((0, "scheduler"), (1, "projector"), (2, "projector"), (3, "scheduler")):
-        after, _ = adam_step(gradients.init(start), ones, jnp.array(step), learner, 40)
+        after, _ = step_of_adam(start, turns.init_moments(start), ones, jnp.array(step), learner, 40)
         for path, changed in moved(start, after).items():
             fixed = path in (".centering.row_norm", ".centering.target_norm")
             mine = path.startswith((".scheduler", ".centering")) == (group == "scheduler")
