@@ -118,3 +118,12 @@ def redacted(text: str) -> str:
     'no file postgresql://***@db/ward?table=t&password=***'
     """
     return _SECRET.sub(r"\1***", _LOGIN.sub(r"\1***@", text))
+
+
+def first_line(error: Exception) -> str:
+    """What an error of a user's own code says, for a sentence about it; of code that saw no private value.
+
+    >>> first_line(KeyError("x"))
+    "KeyError: 'x'"
+    """
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

@@ -15,7 +15,7 @@ from l2p.base.errors import InputError
 from l2p.base.layout import Layout
 from l2p.models.base import Model
 from l2p.models.closed_forms import RowGradient
-from l2p.models.parts import Factor, exact_sum, rows_at_a_time, scaled_sum
+from l2p.models.parts import Factor, computed_once, exact_sum, rows_at_a_time, scaled_sum
 from l2p.privacy.card.custom import CUSTOM
 from l2p.task.exact_sums import Quantized, QuantizedRows
 from l2p.task.feature_map import FeatureMap
@@ -192,7 +192,7 @@ class CustomLoss(Model):
             first = jnp.minimum(start, num_rows - size)  # the last microbatch leaves out what the one before it had
             block = cut(rows, first, size)
             mask = jnp.where(first + jnp.arange(size) >= start, block.mask, 0.0)
-            parts = jax.vmap(parts_of)(jnp.asarray(features.apply(block.x)))
+            parts = computed_once(parts_of, jnp.asarray(features.apply(block.x)))
             return total + scaled_sum(gradient.forms, parts, mask, factor, self.shares), None
 
         starts = jnp.arange(0, num_rows, size)

@@ -2,8 +2,8 @@
 
 import abc
 import functools
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,18 @@ SPREAD = 0.25
 #: Nodes and weights for means over a standard normal distribution.
 NODES, NODE_WEIGHTS = (values.astype(np.float32) for values in np.polynomial.hermite_e.hermegauss(21))
 NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
+#: Functions of margins and targets.
+ELEMENTWISE = ("margin_loss", "residual", "curvature", "newton_curvature")
+
+
+def _of_each(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """A method of (margins, targets), which may be scalars, called for each pair alone."""
+
+    @functools.wraps(function)
+    def of_each(self: Any, margin: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.vectorize(functools.partial(function, self))(margin, y)
+
+    return of_each
 
 
 class GeneralizedLinear(Model):
@@ -40,6 +52,14 @@ class GeneralizedLinear(Model):
     smoothness: ClassVar[float]
     flat: ClassVar[bool] = False
     shortest: ClassVar[float] = INTERCEPT_COLUMN
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Calls functions of margins and targets for each pair alone: a release computes them of many rows at once, and
+        what a row contributes must not depend on the others, whatever a class of a user's own makes of arrays."""
+        super().__init_subclass__(**options)
+        for name in ELEMENTWISE:
+            if name in vars(cls):
+                setattr(cls, name, _of_each(vars(cls)[name]))
 
     @abc.abstractmethod
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:

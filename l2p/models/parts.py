@@ -28,7 +28,7 @@ Factor = Callable[[Float[Array, " rows"]], Float[Array, " rows"]]
 Shares = Sequence[float] | None
 #: Floats of per-row gradients held at a time: 16 MiB.
 GRADIENT_FLOATS = 2**22
-#: Rows of which a release holds gradients at a time: at least two, for what that is see `exact_sum`.
+#: Rows of which a release holds gradients at a time: at least two, for what `computed_once` says of loops.
 FEWEST_ROWS, MOST_ROWS = 2, 64
 _TINY = 1e-150
 
@@ -158,6 +158,19 @@ class Lookup(Form):
         return jnp.zeros(table.shape, table.dtype).at[parts.fixed].add(in_lines, mode="drop")
 
 
+def computed_once(parts_of: Callable[[jax.Array], Sequence[Part]], rows: jax.Array) -> Sequence[Part]:
+    """Parts of stacked rows [n, k], which are the same numbers for a row's length as for its sum.
+
+    A compiler that fuses the two with what computes a row's numbers computes these twice, and float32 may then round
+    them differently: where numbers cancel, by as much as they are. What a loop wrote is read by what comes after as it
+    is. There are two turns, because of a loop of one a compiler makes none.
+    """
+    half = -(-len(rows) // 2)
+    turns = jnp.pad(rows, ((0, 2 * half - len(rows)), (0, 0))).reshape(2, half, -1)
+    parts = jax.lax.map(jax.vmap(parts_of), turns)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[: len(rows)], parts)
+
+
 def scaled_sum(
     forms: Sequence[Form], parts: Sequence[Part], mask: jax.Array, factor: Factor, shares: Shares = None
 ) -> jax.Array:
@@ -194,9 +207,7 @@ def exact_sum(
     numbers, array after array; with float64 enabled. With shares, each array's is clipped by itself.
 
     One row after the other: what it adds depends on that row alone. `parts_of` is computed for several rows before any
-    of them is rounded, because a compiler that fuses the two computes a row's numbers twice, for its length and for
-    its sum, and float32 may then round them differently: where numbers cancel, by as much as they are. What a loop
-    wrote is read by the next as it is.
+    of them is rounded, in a loop of its own, for what `computed_once` says.
 
     A row adds at most the margin of `bound`: with `reach` for what is fixed, and half a unit for each number in
     vectors, its length after rounding is at most that before plus the length of all the halves (Minkowski).

@@ -218,6 +218,34 @@ def test_no_row_adds_more_than_the_bound_to_a_sum_of_float32():
         assert np.linalg.norm(np.asarray(total, np.float64)) <= 1.0 + 1e-5
 
 
+def cancelling(num_rows):
+    """Rows, all null but one, whose product less itself as it is rounded and less its rounding error is nothing where
+    the two are fused, and not where the product is rounded first."""
+    random, factor = np.random.default_rng(0), np.float32(1 + 2**-23 * 1234567)
+    first = (1 + random.integers(1, 2**12, 9000) * 2.0**-12).astype(np.float32)
+    product = first * factor
+    error = (first.astype(np.float64) * factor - product).astype(np.float32)
+    chosen = np.flatnonzero(np.abs(error) > 0.3 * np.spacing(product))[:33]
+    rows = {name: np.zeros((num_rows, 33), np.float32) for name in ("first", "product", "error")}
+    rows |= {"factor": np.zeros((num_rows, 4), np.float32)}
+    rows["first"][0], rows["product"][0], rows["error"][0] = first[chosen], product[chosen], error[chosen]
+    rows["factor"][0, 0] = factor
+    return rows
+
+
+@pytest.mark.parametrize("num_rows", [1, 64, 257])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_row_whose_numbers_cancel_adds_no_more_to_a_compiled_sum(num_rows, rounded):
+    def loss(params, row):
+        return params @ (1e12 * (row["first"] * row["factor"].sum() - row["product"] - row["error"]))
+
+    rows = cancelling(num_rows)
+    if rounded:
+        rows["error"][:] = 0.0
+    total = jax.jit(lambda rows: l2p.clipped_sum(loss, jnp.zeros(33), rows, 1.0).total)(rows)
+    assert np.linalg.norm(np.asarray(total, np.float64)) <= 1.0 + 1e-5
+
+
 def test_a_row_s_numbers_are_computed_once_for_its_length_and_its_sum():
     data = dict.fromkeys(("first", "second", "third"), np.ones((64, 3), np.float32))
 

@@ -221,6 +221,22 @@ class Robust(Square):
         return jnp.clip(plain, -jnp.std(plain), jnp.std(plain))
 
 
+class Running(Logistic):
+    """Targets count as the largest of those before them."""
+
+    name = "running"
+
+    def residual(self, margin, y):
+        return super().residual(margin, jax.lax.cummax(y) if jnp.ndim(y) else y)
+
+
+class Lagging(Logistic):
+    name = "lagging"
+
+    def residual(self, margin, y):
+        return super().residual(jnp.concatenate([margin[:1], margin[:-1]]), y)
+
+
 class Showing(Logistic):
     name = "showing"
 
@@ -231,7 +247,12 @@ class Showing(Logistic):
 
 @pytest.mark.parametrize(
     ("model", "says"),
-    [(Robust(), "residual of model robust is another for a row where others stand"), (Showing(), "calls debug_print")],
+    [
+        (Robust(), "residual of model robust is another for a row where others stand"),
+        (Running(), "residual of model running is another for a row where others stand"),
+        (Lagging(), r"residual of model lagging could not be computed of one margin and one target (IndexError"),
+        (Showing(), "calls debug_print"),
+    ],
 )
 def test_a_model_that_reaches_beyond_a_row_is_refused(model, says, refused):
     kind = "regression" if isinstance(model, Square) else None
@@ -305,7 +326,19 @@ def drawn_together(params, row):
     return logistic(params, row) * jax.random.normal(key)
 
 
+@jax.custom_vjp
+def sloped(x):
+    return x
+
+
+sloped.defvjp(lambda x: (x, None), lambda _, slope: (of_neighbours(slope),))
+
+
 BEYOND_ONE_ROW = {
+    "statistics of the rows beside it, in the gradient": (
+        {"model": lambda params, row: sloped(params[1][0]) + logistic(params, row)},
+        "calls custom_vmap_call, which may compute rows together",
+    ),
     "statistics of the rows beside it": ({"model": centred}, "calls custom_vmap_call, which may compute rows together"),
     "keys that are read for several rows": ({"model": drawn_together}, "calls random_fold_in, which may compute rows"),
     "a print": ({"model": printing}, "calls debug_print, by which it could show"),
@@ -345,6 +378,19 @@ def over_entries(params, row):
 
 def by_key(params, row):
     return jax.checkpoint(logistic)(params, row) * jax.random.uniform(jax.random.key(0))
+
+
+def from_another_part(params, row):
+    return logistic(params, row) + params[1][0] * jax.lax.ppermute(row["x"][0], "part", [(0, 1), (1, 0)])
+
+
+def test_a_loss_that_reads_another_part_of_the_batch_is_refused():
+    def of_part(part):
+        return l2p.clipped_sum(from_another_part, START, part, 1.0).total
+
+    parts = jax.tree.map(lambda leaf: leaf.reshape(2, -1, *leaf.shape[1:]), DATA)
+    with pytest.raises(InputError, match="calls ppermute, which may compute rows together"):
+        jax.vmap(of_part, axis_name="part")(parts)
 
 
 @pytest.mark.parametrize("loss", [over_devices, over_entries, by_key])

@@ -22,7 +22,9 @@ class BlockSource:
     Attributes:
       blocks: begins a pass over all rows: a function without arguments that returns blocks, pytrees of arrays whose
         first axis is rows, at every pass the same in the same order. Blocks of one size compile once.
-      num_rows: of all blocks together.
+      num_rows: of all blocks together. A run fails where it is another. Under add_remove adjacency, where the number of
+        rows is private, pass the number that is counted, here alone, and a public one to `private_train`: with a guess
+        here, that a run does not fail tells that the guess is right, which nothing pays for.
 
     >>> BlockSource(lambda: iter([np.zeros((2, 3)), np.ones((1, 3))]), num_rows=3).num_rows
     3

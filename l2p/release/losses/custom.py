@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from l2p.base.errors import InputError, withheld
+from l2p.base.errors import InputError, first_line, withheld
 from l2p.base.layout import Layout, path_names
 from l2p.models.custom import CustomLoss, Parameters, hashable
 from l2p.release.losses.blocks import BlockSource, LaidOut
@@ -157,7 +157,7 @@ def _is_trained(name: str, leaf: Any, trainable: Callable[[str], bool] | None) -
 
 
 def as_traced(model: CustomLoss) -> list[ClosedJaxpr]:
-    """The loss of one row and its gradient, as a release computes them, traced on shapes alone.
+    """The loss of one row and its gradient, traced on shapes alone; of one, because `jax.vmap` hides what it replaces.
 
     Raises:
       InputError: the loss cannot be computed of one row, is no scalar, or has no gradient.
@@ -171,7 +171,7 @@ def as_traced(model: CustomLoss) -> list[ClosedJaxpr]:
             )(*shapes)
     except Exception as error:  # of the user's own code, which saw no value
         raise InputError(
-            f"the loss could not be computed of one row, {_shapes(row)} ({_first_line(error)}); {_LOSS}, and keep what "
+            f"the loss could not be computed of one row, {_shapes(row)} ({first_line(error)}); {_LOSS}, and keep what "
             "depends on other rows, such as a batch's statistics, out of it."
         ) from error
     is_scalar = isinstance(loss, jax.ShapeDtypeStruct) and loss.shape == () and jnp.issubdtype(loss.dtype, jnp.floating)
@@ -181,12 +181,12 @@ def as_traced(model: CustomLoss) -> list[ClosedJaxpr]:
             f"gradient; {_LOSS}, and return it alone."
         )
     refuse_outside([traced])  # else the sentence below would be about its derivative
-    x, y = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1, model.rows.size), (1,)))
     try:
-        return [traced, jax.make_jaxpr(model.gradients)(shapes[0], x, y)]
+        with jax.enable_x64(False):
+            return [traced, jax.make_jaxpr(jax.grad(model.loss))(*shapes, jax.ShapeDtypeStruct((), jnp.float32))]
     except Exception as error:
         raise InputError(
-            f"the loss of one row has no gradient ({_first_line(error)}), and private training needs one; write it "
+            f"the loss of one row has no gradient ({first_line(error)}), and private training needs one; write it "
             "with functions that JAX differentiates."
         ) from error
 
@@ -199,7 +199,3 @@ def _shapes(tree: Any) -> str:
     ]
     named = [f"{name}: {leaf}" if name else leaf for name, leaf in zip(path_names(tree), leaves, strict=True)]
     return ", ".join(named)[:200] or "nothing"
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

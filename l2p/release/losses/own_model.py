@@ -1,21 +1,19 @@
 """A model object of a user's own: what it computes of a row is of that row alone, and it does nothing besides."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2p.base.errors import InputError
+from l2p.base.errors import InputError, first_line
 from l2p.models import MODELS, Model, Softmax
 from l2p.models.custom import CustomLoss
-from l2p.models.linear import GeneralizedLinear
+from l2p.models.linear import ELEMENTWISE, GeneralizedLinear
 from l2p.release.losses.traced_loss import refuse_outside
 
-#: Functions of margins and targets, which are computed of the rows of a block at once.
-_ELEMENTWISE = ("margin_loss", "residual", "curvature", "newton_curvature")
-#: Margins and targets of rows that two blocks share.
-_SHARED = np.linspace(-6.0, 6.0, 25), np.arange(25) % 2
-#: And of those beside them: amidst them, far below and far above, so that mean, spread, median and ends differ.
-_BESIDE = [(np.full(25, margin), np.full(25, target)) for margin, target in ((0.0, 0.5), (-1e3, 0.0), (1e3, 1.0))]
+#: Margins and targets that a function must treat as pairs: some are equal, so that their order is seen to count.
+_PAIRS = np.linspace(-6.0, 6.0, 25)[np.arange(50) * 7 % 25], np.arange(50) % 3 % 2
 
 
 def check_own(model: Model, num_features: int) -> None:
@@ -30,14 +28,28 @@ def check_own(model: Model, num_features: int) -> None:
     params, x, y = (jax.ShapeDtypeStruct(size, jnp.float32) for size in sizes)
     candidates = jax.ShapeDtypeStruct((1, *params.shape), jnp.float32)
     refuse_outside([jax.make_jaxpr(model.gradients)(params, x, y), jax.make_jaxpr(model.losses)(candidates, x, y)])
-    for name in _ELEMENTWISE if isinstance(model, GeneralizedLinear) else ():
-        function = getattr(model, name)
-        refuse_outside([jax.make_jaxpr(function)(y, y)])
-        blocks = [jnp.asarray(np.concatenate([_SHARED, beside], axis=1), jnp.float32) for beside in _BESIDE]
-        first, *others = (np.asarray(function(block[0], block[1]))[: len(_SHARED[0])] for block in blocks)
-        if not all(np.allclose(first, other, rtol=1e-4, atol=1e-5, equal_nan=True) for other in others):
-            raise InputError(
-                f"the {name} of model {model} is another for a row where others stand beside it, as by a batch's "
-                "statistics, so that one row would change what others add, and no budget covers that; compute it of "
-                "each margin and target alone."
-            )
+    if isinstance(model, GeneralizedLinear):
+        for name in ELEMENTWISE:
+            _check_of_each(model, name)
+
+
+def _check_of_each(model: GeneralizedLinear, name: str) -> None:
+    """Refuse a function of margins and targets that is another of many pairs at once than of each; a release computes
+    it of each (`l2p.models.linear`), which is not what such a model means."""
+    of_each = getattr(model, name)
+    try:
+        traced = jax.make_jaxpr(of_each)(*[jax.ShapeDtypeStruct((), jnp.float32)] * 2)
+    except Exception as error:  # of the user's own code, which saw no value
+        raise InputError(
+            f"the {name} of model {model} could not be computed of one margin and one target ({first_line(error)}), "
+            "as it is for one row after the other; write it for scalars."
+        ) from error
+    refuse_outside([traced])
+    margins, targets = (jnp.asarray(numbers, jnp.float32) for numbers in _PAIRS)
+    at_once = inspect.unwrap(of_each.__func__)(model, margins, targets)
+    if not np.allclose(at_once, of_each(margins, targets), rtol=1e-4, atol=1e-5, equal_nan=True):
+        raise InputError(
+            f"the {name} of model {model} is another for a row where others stand beside it, as by a batch's "
+            "statistics, so that one row would change what others add, and no budget covers that; compute it of "
+            "each margin and target alone."
+        )

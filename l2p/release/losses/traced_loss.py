@@ -15,6 +15,8 @@ from l2p.base.errors import InputError
 _BY_NAME = ("pure_callback", "rng_uniform", "infeed", "outfeed")
 #: Operations of which `jax.vmap` may make one of all rows at once, whose outcome for a row others may change.
 _TOGETHER = ("custom_vmap_call", "ffi_call", "rng_bit_generator")
+#: Parameters of operations that name the axes which these work along.
+_AXES = ("axis_name", "axes")
 
 
 def refuse_outside(traced: Sequence[ClosedJaxpr]) -> None:
@@ -34,12 +36,18 @@ def refuse_outside(traced: Sequence[ClosedJaxpr]) -> None:
                     "run-time checks and mutable state out of it."
                 )
             if operation.primitive.name in _TOGETHER or _draws_together(operation):
-                raise InputError(
-                    f"the loss calls {operation.primitive.name}, which may compute rows together that stand side by "
-                    "side, so that one of them would change what another adds, and no budget covers that; leave "
-                    "custom_vmap and foreign functions out of it, and draw with keys of "
-                    'jax.random.key(seed, impl="threefry2x32").'
-                )
+                raise InputError(_refusal(operation))
+    for operation in _along_outer_axes(traced):
+        raise InputError(_refusal(operation))
+
+
+def _refusal(operation: JaxprEqn) -> str:
+    return (
+        f"the loss calls {operation.primitive.name}, which may compute rows together that stand side by side, so that "
+        "one of them would change what another adds, and no budget covers that; leave custom_vmap, foreign functions "
+        "and axes that have names outside the loss out of it, and draw with keys of "
+        'jax.random.key(seed, impl="threefry2x32").'
+    )
 
 
 def refuse_data(arrays: Iterable[Any], data: Any) -> None:
@@ -80,6 +88,20 @@ def _parts(traced: Sequence[ClosedJaxpr | Jaxpr]) -> Iterator[ClosedJaxpr | Jaxp
         for operation in part.eqns:
             inner = jax.tree.leaves(list(operation.params.values()))
             yield from _parts([program for program in inner if isinstance(program, (ClosedJaxpr, Jaxpr))])
+
+
+def _along_outer_axes(traced: Sequence[ClosedJaxpr | Jaxpr], within: frozenset = frozenset()) -> Iterator[JaxprEqn]:
+    """Operations along axes that have names and lie beyond the row, such as one over the parts of a batch: names that
+    no program around them gives. JAX has replaced those along axes that `jax.vmap` names within the row."""
+    for part in traced:
+        for operation in part.eqns:
+            axes = jax.tree.leaves([operation.params.get(name) for name in _AXES])
+            if any(not isinstance(axis, int) and axis not in within for axis in axes):
+                yield operation
+            inner = jax.tree.leaves(list(operation.params.values()))
+            programs = [program for program in inner if isinstance(program, (ClosedJaxpr, Jaxpr))]
+            given = getattr(operation.params.get("mesh"), "axis_names", ())
+            yield from _along_outer_axes(programs, within.union(given))
 
 
 def _draws_together(operation: JaxprEqn) -> bool:
