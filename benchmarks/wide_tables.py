@@ -17,7 +17,7 @@ from l2p.task.rows import Rows
 
 MOST_ROWS, MOST_FEATURES, RUNS = 3600, 1000, 6
 TABLES = ("digits", "openml:waveform5000", "openml:kr.vs.kp", "openml:ailerons")
-LOG_SIGNALS = (1.4, 2.1, 2.8, 3.5, 4.2, 4.9, 5.6, 6.3, 7.0, 7.7, 8.4)
+LOG_SIGNALS = (1.4, 2.1, 2.8, 3.5, 4.2, 4.9, 5.6, 6.3, 7.0, 7.7, 8.4, 9.5, 11.0)
 INTRODUCTION = """\
 # Tables of more than 512 columns
 

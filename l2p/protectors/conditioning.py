@@ -19,6 +19,9 @@ KNOT_RANGE = (0.7, 14.0)
 #: Tables of more features are wide, and of more than the second number very wide: knots have numbers of their own for
 #: both, which are learned apart.
 NARROW, WIDE = 200, 512
+#: The largest log(mu N) that curves have for very wide tables: few of their training tasks lie beyond, and on tables
+#: that were made wide runs ended higher there (`benchmarks/wide_tables.py`).
+MOST_SIGNAL_WIDE = 7.0
 #: The most features of the tasks that the other numbers of knots are trained on.
 MOST_FEATURES = 400
 
@@ -76,7 +79,7 @@ class Covariates(NamedTuple):
     """Public covariates of a run, on which constants and networks are conditioned.
 
     Attributes:
-      log_signal: f32[], log(mu N).
+      log_signal: f32[], log(mu N), at most `MOST_SIGNAL_WIDE` for a very wide table.
       size: the number of features, from `standardize_size`; those beyond `MOST_FEATURES` do not count.
       margins: the number of margins of a row: half its logarithm, from 0 for one to 2 for 55 and more.
       hidden: 1 for a model with a hidden layer, 0 for one whose margins are linear in its params.
@@ -109,8 +112,10 @@ def covariates_for(setup: Setup, num_features: int) -> Covariates:
     size = standardize_size(min(max(num_features, 1), MOST_FEATURES))
     margins = min(math.log(setup.model.num_margins) / 2.0, 2.0)
     convex = setup.model.convex
-    indicators = not convex, num_features > NARROW, convex and num_features > WIDE
-    return Covariates(setup.log_signal, size, margins, *map(float, indicators))
+    very_wide = convex and num_features > WIDE
+    indicators = not convex, num_features > NARROW, very_wide
+    log_signal = jnp.minimum(setup.log_signal, MOST_SIGNAL_WIDE) if very_wide else setup.log_signal
+    return Covariates(log_signal, size, margins, *map(float, indicators))
 
 
 def between_knots(knots: jax.Array, covariates: Covariates) -> jax.Array:

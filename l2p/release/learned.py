@@ -9,6 +9,11 @@ gradients of mean 0, each at most B long, has a length of B sqrt(N) or less on a
 deviations of a step's noise (m its multiplier, f the sensitivity factor), so where batches are a share q of the rows,
 T steps add up to sqrt(N) times the sum of q / (m f), and each draws N q (1 - q) / (m f)^2 more variance of its own.
 Noise of earlier steps has moved params, and the gradient moves them back, which only lowers W.
+
+Where a run is soon at its end, gradients have no time to add up along a line that is hidden in noise at first. So the
+squared length of the sum of all answers is looked at, too. In standard deviations of noise its distribution is
+chi-squared where rows say nothing, and noncentral where they say as much as coins may; one time in a thousand at most
+it is longer than the limit below (Birge 2001, Lemma 8.1).
 """
 
 import math
@@ -29,6 +34,9 @@ NOISES = 3.5
 #: And how many times B sqrt(N) the rows must say. Coins say more at most once in twenty: if all their gradients are B
 #: long and lie on one line, else more rarely.
 CHANCES = 2.0
+#: The logarithm of one over the chance that noise makes a sum of answers longer than its limit; it is looked at after
+#: 1, 2, 4, ... answers.
+RARITY = 6.9
 #: Queries whose answers are compared.
 GRADIENTS = (ClippedGradient.name, NormalizedGradient.name, ScaledGradient.name)
 
@@ -87,6 +95,7 @@ class Evidence:
     def __init__(self, num_rows: float, rate: float):
         self._num_rows, self._rate = num_rows, rate
         self._earlier: dict[int, np.ndarray] = {}
+        self._precision: dict[int, float] = {}
         self._total = self._variance = self._persistent = 0.0
         self._count, self._above = 0, False
         self._last: bool | None = None
@@ -105,10 +114,22 @@ class Evidence:
             self._above |= self._last and self._count & (self._count - 1) == 0
         # Weighed by precision: noise of m standard deviations says B with m as many.
         self._earlier[place] = self._earlier.get(place, np.zeros_like(values)) + values * bound
+        self._precision[place] = self._precision.get(place, 0.0) + bound**2
+        if self._count & (self._count - 1) == 0:
+            self._above |= self._is_long(place, bound)
+
+    def _is_long(self, place: int, bound: float) -> bool:
+        """True where the sum of answers is longer than noise, and coins, make it."""
+        square, precision = float(np.square(self._earlier[place]).sum()), self._precision[place]
+        batches = self._rate * (1.0 - self._rate) * bound**2
+        coins = CHANCES**2 * self._num_rows * (self._rate**2 * precision + batches)
+        size = self._earlier[place].size
+        limit = size + coins + 2.0 * math.sqrt((size + 2.0 * coins) * RARITY) + 2.0 * RARITY
+        return square > precision * limit
 
     @property
     def sentence(self) -> str:
-        """The sentence on whether W exceeded its limit at one of the looks, for which it takes two answers."""
+        """The sentence on whether W or a sum of answers exceeded its limit at one of the looks; takes two answers."""
         if self._last is None:
             return UNTOLD
         return SIGNAL if self._above or self._last else NOISE
