@@ -30,6 +30,7 @@ import numpy as np
 import tyro
 
 from l2p.checkpoints import checkpoint
+from l2p.checkpoints.defaults import MODEL_OF
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
 from l2p.models import find_model
@@ -39,7 +40,6 @@ from l2p.tables.reading import open_table
 from l2p.tables.schema import Encoding, Schema, read_rows
 from l2p.tables.schema.template import from_public
 from l2p.task.rows import Rows
-from meta_train.recipes.own import MODEL_OF
 
 #: By kind: tables to train on, the first ones where there are fewer, and one to score on.
 KINDS = {

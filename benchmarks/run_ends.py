@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
+from l2p.checkpoints.defaults import MODEL_OF
 from l2p.checkpoints.lookup import look_up
 from l2p.models import Model, find_model
 from l2p.oracle.setup import Setup
@@ -31,7 +32,6 @@ from l2p.run.simulate import mean_loss
 from l2p.tables.public import catalog
 from l2p.task.rows import Rows
 from meta_train.evaluation.marks import constant_loss, first_loss, loss_of_bought_rates
-from meta_train.recipes.own import MODEL_OF
 
 MOST_ROWS, RUNS, SHARES = 2400, 24, np.linspace(0.0, 1.2, 13, dtype=np.float32)
 TABLES = ("breast_cancer", "digits", "diabetes")

@@ -14,6 +14,7 @@ import numpy as np
 from benchmarks.headroom.search import Problem, at_budget, moves, row_losses, search, validation, validation_losses
 from benchmarks.headroom.summary import Cell, has_headroom
 from l2p.base.errors import InputError
+from l2p.checkpoints.defaults import MODEL_OF
 from l2p.checkpoints.lookup import resolve
 from l2p.checkpoints.set_up import set_up
 from l2p.models import Model, find_model
@@ -26,7 +27,6 @@ from l2p.tables.kind import Kind
 from l2p.tables.public import catalog, openml
 from l2p.task.rows import Rows
 from l2p.task.task import Task
-from meta_train.recipes.own import MODEL_OF
 
 CONTROL = "control-universal"
 EPSILON, DELTA = (0.0125, 0.05, 0.2, 0.5, 1.0, 3.0, 10.0), 1e-5

@@ -1,6 +1,10 @@
-"""The default protector of each model, listed here alone."""
+"""The default protector of each model, and the default model of each kind of target, listed here alone."""
 
-from l2p.models import NAMES, Model, plain_name
+from l2p.models import NAMES, Model, Softmax, plain_name
+from l2p.tables.kind import Kind
+
+#: The model that is trained unless another is named, by the kind of the target.
+MODEL_OF: dict[Kind, str] = {"binary": "logistic", "multiclass": Softmax.name, "regression": "square"}
 
 #: Trains every model but those in `_OTHERS`.
 UNIVERSAL = "universal"

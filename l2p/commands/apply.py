@@ -76,8 +76,9 @@ class Apply(TableOptions):
     on_invalid: Literal["refuse", "null"] = "refuse"
     """Treatment of empty, NaN or infinite cells that nothing stands in for, and undeclared labels: refuse the table,
     or count such rows as null. Their number is never shown, so a typo in a class may train on no rows at all."""
-    model: str = "logistic"
+    model: str | None = None
     """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic.
+    Default as the schema has the target: logistic for two classes, softmax for more, square for a number.
     The schema sets how many classes softmax has; with two classes, square is a classifier."""
     stream: Literal["auto", "yes", "no"] = "auto"
     """Read rows anew at every step instead of keeping them in memory; `auto` does so for a table that would take more

@@ -36,7 +36,7 @@ class DeclaredTable:
 
     @classmethod
     def of(
-        cls, files: Sequence[str], schema: Path, model: str, format: Format, on_invalid: OnInvalid
+        cls, files: Sequence[str], schema: Path, model: str | None, format: Format, on_invalid: OnInvalid
     ) -> "DeclaredTable":
         declared = Schema.read(schema).written_as(format)
         return cls(list(files), declared, *model_for(declared, model), format, on_invalid)

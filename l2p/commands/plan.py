@@ -29,8 +29,9 @@ class PlanCommand:
     """Privacy budget."""
     delta: float
     """Privacy budget, a probability below 1 / number of rows."""
-    model: str = "logistic"
-    """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic."""
+    model: str | None = None
+    """The model to train: logistic, svm, hinge, softmax, mlp, square or quadratic; default softmax with three
+    --classes or more, else logistic."""
     classes: int | None = None
     """Number of classes of the target; for softmax, and for square where the target is one of two classes."""
     majority: float | None = None
@@ -51,6 +52,7 @@ class PlanCommand:
 
     def run(self) -> int:
         """Print the forecast."""
+        from l2p.checkpoints.defaults import MODEL_OF
         from l2p.checkpoints.epsilon_curve import curve
         from l2p.checkpoints.forecast import plan
         from l2p.privacy.budget import Budget
@@ -60,7 +62,8 @@ class PlanCommand:
             raise InputError("--out is the page of the curve over epsilon; add --curve, and leave out --json.")
         # Budget takes an adjacency's name, and refuses an unknown one with a sentence.
         budget = Budget(self.epsilon, self.delta, cast(Adjacency, self.adjacency))
-        outlook = plan(self.rows, self.features, budget, self.model, self.classes, self.protector, self.majority)
+        model = self.model or MODEL_OF["multiclass" if (self.classes or 2) > 2 else "binary"]
+        outlook = plan(self.rows, self.features, budget, model, self.classes, self.protector, self.majority)
         forecasts = curve(outlook) if self.curve else {}
         if self.json:
             content: dict[str, Any] = dataclasses.asdict(outlook)

@@ -11,7 +11,7 @@ from l2p.base.errors import InputError
 from l2p.base.garbage import seldom_collected
 from l2p.base.kept_programs import kept_programs
 from l2p.checkpoints import lookup
-from l2p.checkpoints.defaults import default_for
+from l2p.checkpoints.defaults import MODEL_OF, default_for
 from l2p.checkpoints.named import NamedProtector
 from l2p.models import MODELS, Model, find_model
 from l2p.privacy.budget import Budget
@@ -62,7 +62,7 @@ def private_train(
     protector: Protector | NamedProtector | str | Path | None = None,
     budget: Budget | None = None,
     *,
-    model: str | Model | Callable[[Any, Any], Any] = "logistic",
+    model: str | Model | Callable[[Any, Any], Any] | None = None,
     key: jax.Array | None = None,
     accountant: str | None = None,
     params: Any = None,
@@ -97,9 +97,11 @@ def private_train(
         or its file; None for the model's default (`l2p.checkpoints.defaults`).
       budget: what may be spent, and on which adjacency; there is no default for it.
       model: what to train, or its name as `l2p.models.find_model` takes it: `softmax:10` has ten classes by
-        declaration, for they are never read off labels. Or a model of your own: a `Model`, or a function loss(params,
-        row) of one row of `data`, which returns a scalar; or loss(params, row, key) of one that draws
-        (`l2p.release.losses.drawing`). All that it reads besides that row is public.
+        declaration, for they are never read off labels. None for the default of the target that a schema or `classes`
+        and `target_bounds` declare (`l2p.checkpoints.defaults`), and for `logistic` where nothing does. Or a model of
+        your own: a `Model`, or a function loss(params, row) of one row of `data`, which returns a scalar; or
+        loss(params, row, key) of one that draws (`l2p.release.losses.drawing`). All that it reads besides that row is
+        public.
       key: None is a release, with noise from the operating system. A JAX key makes it a simulation: anybody who knows
         the key can undo its noise, and its card says so.
       accountant: one of `accountants.run_names()`; default the protector's own.
@@ -179,7 +181,10 @@ def private_train(
         schema = schema_of_pair(data, bounds, **of_target).written_as(format)
     else:
         _refuse_for_encoded(**of_target, public=public, format=format, bounds_share=bounds_share)
-    model, kind = (find_model(model), kind) if schema is None else model_for(schema, model, kind)
+    if schema is None:
+        model = find_model("logistic" if model is None else model)
+    else:
+        model, kind = model_for(schema, model, kind)
     protector = default_for(model) if protector is None else protector
     has_public = public is not None or (isinstance(data, Task) and data.public is not None)
     named = admit(protector, budget, model, accountant, schema=schema, has_public=has_public)
@@ -270,8 +275,8 @@ def share_of(schema: Schema, bounds_share: float | None) -> float:
     return share
 
 
-def model_for(schema: Schema, model: str | Model, kind: str | None = None) -> tuple[Model, str]:
-    """A model and the kind of target that it learns on a table.
+def model_for(schema: Schema, model: str | Model | None, kind: str | None = None) -> tuple[Model, str]:
+    """A model, None for the default of a table's target, and the kind of target that it learns there.
 
     Raises:
       InputError: the model does not learn such a target, or `kind` is another.
@@ -283,13 +288,15 @@ def model_for(schema: Schema, model: str | Model, kind: str | None = None) -> tu
     target = schema.target
     if kind not in (None, target.kind):
         raise InputError(f"kind is {kind!r}, but the schema declares a {target.kind} target; leave the kind out.")
-    learner = find_model(model, None if target.classes is None else len(target.classes))
+    learner = find_model(
+        MODEL_OF[target.kind] if model is None else model, None if target.classes is None else len(target.classes)
+    )
     if target.kind not in learner.kinds:
         target_text = "a number" if target.classes is None else f"one of {len(target.classes)} classes"
         fitting = [name for name, candidate in MODELS.items() if target.kind in candidate.kinds]
         raise InputError(
-            f"the target {target.column!r} is {target_text}, which model {model} does not learn; choose --model "
-            f"{' or '.join([*fitting, 'softmax'] if target.kind == 'multiclass' else fitting)}."
+            f"the target {target.column!r} is {target_text}, which model {model} does not learn; choose "
+            f"{' or '.join([*fitting, 'softmax'] if target.kind == 'multiclass' else fitting)}, or leave the model out."
         )
     return learner, target.kind
 

@@ -161,9 +161,15 @@ def number_of_rows(num_lines: int, declared: int | None, budget: Budget) -> int:
     """N: the declared number, else the number of lines if all neighbours have the same.
 
     Raises:
-      InputError: neighbours differ in N, and none is declared.
+      InputError: neighbours differ in N, and none is declared; or the table, whose lines are public, has more.
     """
     if declared is not None:
+        if declared < num_lines and budget.adjacency is not Adjacency.ADD_REMOVE:
+            raise InputError(
+                f"N is declared as {int(declared):,}, but the table has more rows, so the card would be about another "
+                "table, and delta would be checked against fewer people than there are; leave N out, which is public "
+                f"under {budget.adjacency}, or declare it right."
+            )
         return int(declared)
     if budget.adjacency is Adjacency.ADD_REMOVE:
         raise InputError(

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from l2p.base.errors import InputError
 from l2p.checkpoints import checkpoint
 from l2p.checkpoints.control import CONTROL, constants_checkpoint
-from l2p.checkpoints.defaults import UNIVERSAL
+from l2p.checkpoints.defaults import MODEL_OF, UNIVERSAL
 from l2p.models import find_model, plain_name
 from l2p.models.softmax import Softmax
-from l2p.tables.kind import Kind
 from meta_train import planning
 from meta_train.config import EveryModel, OwnConstants, OwnTables, Plain, on_card
 from meta_train.config.drawn import ALL_FRESH
@@ -18,8 +17,6 @@ from meta_train.tasks.own_tables import OwnTable
 from meta_train.tasks.sources import AND
 from meta_train.training.untrained import BUILDERS
 
-#: The model that a start for every model is fine-tuned for, by the kind of the tasks' target.
-MODEL_OF: dict[Kind, str] = {"binary": "logistic", "multiclass": Softmax.name, "regression": "square"}
 #: Follows the start's name in the name of the result.
 OWN_NAME = "-own"
 #: Outer steps between checks on held-out tasks, and most batches of fresh tasks that gains are measured on.

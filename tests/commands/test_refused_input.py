@@ -98,6 +98,7 @@ WRONG_SCHEMAS = {
 def test_a_schema_of_another_table_is_refused(options, refused, name):
     changes, phrase = WRONG_SCHEMAS[name]
     dataclasses.replace(SCHEMA, **changes).write(options["--schema"])
+    options["--model"] = "logistic"
     assert phrase in refused(apply, options)
 
 

@@ -17,8 +17,8 @@ from tests.commands.raw_tables import BUDGET, HEADER, WARD, changed, lines, make
 
 REFUSED = [
     (changed(unit=Unit("person", 2)), "logistic", "has no column 'person'"),
-    (changed(target=Target("back", ("no", "yes", "maybe"))), "logistic", "choose --model softmax"),
-    (changed(target=Target("back", bounds=(0, 1))), "logistic", "choose --model square or quadratic"),
+    (changed(target=Target("back", ("no", "yes", "maybe"))), "logistic", "choose softmax, or leave the model out"),
+    (changed(target=Target("back", bounds=(0, 1))), "logistic", "choose square or quadratic"),
     (changed(target=Target("Back", ("no", "yes"))), "logistic", "has no column 'Back'; did you mean 'back'?"),
     (
         changed(columns={"age": Number(0, 100, Missing(50)), "name": Ignore()}),

@@ -122,7 +122,7 @@ def test_square_from_a_table_of_numbers_to_predicted_numbers(ward, tmp_path):
     ("target", "changes", "phrase"),
     [
         (Target("grade", (3, 5, 9)), {"--model": "forest"}, "model 'forest' is unknown"),
-        (Target("grade", (3, 5, 9)), {"--model": "svm"}, "which model svm does not learn; choose --model softmax"),
+        (Target("grade", (3, 5, 9)), {"--model": "svm"}, "which model svm does not learn; choose softmax"),
         (Target("grade", (3, 5)), {"--model": "quadratic"}, "which model quadratic does not learn"),
         (Target("grade", bounds=(0, 9)), {"--model": "softmax"}, "how many classes"),
         (Target("grade", (3, 5)), {"--model": "logistic"}, "labels other than"),

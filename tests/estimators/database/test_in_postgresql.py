@@ -205,7 +205,7 @@ REFUSED = {
     "snapshots": ({"protector": BoltOn(N, snapshots=True)}, "takes bolt-on SGD's passes"),
     "another size": ({"protector": BoltOn(N + 1)}, "another number of rows"),
     "add_remove": ({"budget": Budget(1.0, 1e-6, Adjacency.ADD_REMOVE)}, "add_remove"),
-    "three classes": ({"classes": ["no", "yes", "perhaps"]}, "choose --model softmax"),
+    "three classes": ({"classes": ["no", "yes", "perhaps"]}, "choose softmax"),
     "labels of another type": ({"classes": [0, 1]}, "cannot be told apart"),
     "no such column": ({"independent": ["age", "weight"], "bounds": (0, 1)}, "lacks|weight"),
     "bounds that are missing": ({"bounds": {"age": (0, 120)}}, "bounds and independent"),
