@@ -7,6 +7,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+#: The file of a result that moves last.
+MODEL_FILE = "model.safetensors"
+
 
 @contextlib.contextmanager
 def written_whole(folder: Path, last: str) -> Iterator[Path]:

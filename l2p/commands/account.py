@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from l2p.base.errors import InputError
+from l2p.base.whole_folder import MODEL_FILE
 
 if TYPE_CHECKING:
     from l2p.privacy.budget import Budget
@@ -222,11 +223,12 @@ def _priced(card: "Card") -> dict[str, Any]:
 
 
 def _schema_beside(path: Path) -> "Schema | None":
-    """The schema that a run wrote beside its card; None without one."""
+    """The schema that a run wrote beside its card and its model; None without one. Beside other cards may lie a schema
+    that is not theirs, as in the folder in which a table was declared."""
     from l2p.tables.schema import Schema
 
-    beside = path.with_name("schema.json")
-    return Schema.read(beside) if beside.is_file() else None
+    beside, model = path.with_name("schema.json"), path.with_name(MODEL_FILE)
+    return Schema.read(beside) if beside.is_file() and model.is_file() else None
 
 
 def _verify(card: "Card", report: dict[str, Any], schema: "Schema | None") -> None:

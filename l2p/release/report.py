@@ -10,6 +10,7 @@ import numpy as np
 import safetensors
 
 from l2p.base.errors import InputError
+from l2p.base.whole_folder import MODEL_FILE
 from l2p.checkpoints import epsilon_curve, forecast
 from l2p.privacy.card import html, plots
 from l2p.privacy.card import text as wording
@@ -51,7 +52,7 @@ def render(folder: Path, ledger: Ledger | None = None) -> str:
         content[wording.EARLIER] = ""
         content["Ledger"] = _of_ledger(ledger, card)
     content |= {
-        "Model": _of_model(folder / "model.safetensors"),
+        "Model": _of_model(folder / MODEL_FILE),
         "Encoding": _of_schema(folder / "schema.json"),
         "Scores on a test table": _of_scores(folder / "metrics.json"),
         "Forecast, from public facts": _of_forecast(card),

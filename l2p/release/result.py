@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from l2p.base.errors import InputError
-from l2p.base.whole_folder import written_whole
+from l2p.base.whole_folder import MODEL_FILE, written_whole
 from l2p.models import Model
 from l2p.models.custom import CustomLoss
 from l2p.privacy.card import html, registry
@@ -205,7 +205,7 @@ class Result:
         words.
 
         Raises:
-          InputError: a regression's target has no bounds.
+          InputError: the folder holds a result, which may have been paid for, or a regression's target has no bounds.
 
         >>> import tempfile, jax, jax.numpy as jnp, l2p
         >>> rows = l2p.Rows(jnp.ones((900, 1)), jnp.ones(900), jnp.ones(900))
@@ -249,9 +249,14 @@ class Result:
         texts: Mapping[str, str] = types.MappingProxyType({}),
     ) -> None:
         """Write all files of a result, further `texts` by their names among them."""
-        cap = self.card.filter().limit
+        cap, folder = self.card.filter().limit, Path(folder)
+        if (folder / MODEL_FILE).exists():
+            raise InputError(
+                f"{folder} holds a result, which may have cost a budget that nobody gets back, so it is not "
+                "overwritten; name another folder, or delete that result first."
+            )
         # A model without its card would say nothing of what it guarantees.
-        with written_whole(Path(folder), last="model.safetensors") as place:
+        with written_whole(folder, last=MODEL_FILE) as place:
             if self.schema is not None:
                 self.schema.write(place / "schema.json")
             (place / "card.json").write_text(self.card.to_json(), encoding="utf-8")
@@ -262,7 +267,7 @@ class Result:
             self._write_trace(place / "trace.csv", cap)
             for name, text in texts.items():
                 (place / name).write_text(text, encoding="utf-8")
-            (place / "model.safetensors").write_bytes(save(dict(arrays), dict(metadata)))
+            (place / MODEL_FILE).write_bytes(save(dict(arrays), dict(metadata)))
 
     def _write_trace(self, path: Path, cap: float) -> None:
         rate = sampling.from_json(self.card.sampler).rate()

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from l2p.base.errors import InputError
 from l2p.base.layout import path_names
+from l2p.base.whole_folder import MODEL_FILE
 from l2p.privacy.card.custom import is_custom
 
 
@@ -24,7 +25,7 @@ def load_params(path: str | Path, params: Any) -> Any:
       InputError: there is no such file, or its arrays have not their place or their shape in `params`.
     """
     path = Path(path)
-    path = path / "model.safetensors" if path.is_dir() else path
+    path = path / MODEL_FILE if path.is_dir() else path
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             model = (file.metadata() or {}).get("model", "")

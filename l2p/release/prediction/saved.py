@@ -12,6 +12,7 @@ import safetensors
 
 from l2p.base.errors import InputError
 from l2p.base.json_fields import strict, violation
+from l2p.base.whole_folder import MODEL_FILE
 from l2p.models import Model, find_model
 from l2p.privacy.card.custom import is_custom
 from l2p.release.prediction.predictor import Predictor
@@ -54,7 +55,7 @@ def load_model(path: str | Path, model: Model | None = None) -> Predictor:
     ['no', 'yes']
     """
     path = Path(path)
-    path = path / "model.safetensors" if path.is_dir() else path
+    path = path / MODEL_FILE if path.is_dir() else path
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
