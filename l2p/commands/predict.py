@@ -93,7 +93,7 @@ class Predict(TableOptions):
             part.replace(out)
         except OSError as error:
             raise InputError(
-                f"{self.out} cannot be written ({error.strerror}), and nothing is left of what was; free disk space, "
+                f"{self.out} cannot be written ({error.strerror}), and no predictions were kept; free disk space, "
                 "or name another --out."
             ) from None
         finally:

@@ -154,9 +154,10 @@ def private_train(
     >>> private_train(rows, "noisygd", Budget(1.0, 1e-5)).card.private_release
     True
     """
-    if budget is None:
+    if not isinstance(budget, Budget):
         raise InputError(
-            "private training needs a budget, for which there is no default; pass budget=Budget(1.0, 1e-6)."
+            "private training needs a budget, epsilon and delta in one, for which there is no default; pass "
+            "budget=l2p.Budget(1.0, 1e-6)."
         )
     statements = checked(statements)
     ledger = None if ledger is None else open_ledger(ledger, releases=key is None)

@@ -156,7 +156,7 @@ def test_a_release_has_an_entry_in_the_ledger_and_a_card_that_is_verified_and_pr
     chex.assert_trees_all_equal(l2p.load_params(tmp_path / "run", START), result.params)
     with pytest.raises(InputError, match="'1', for which params have no place"):
         l2p.load_params(tmp_path / "run", (START[0], jnp.zeros(2)))
-    with pytest.raises(InputError, match=r"a loss of your own; read them with l2p\.load_params"):
+    with pytest.raises(InputError, match=r"a loss of your own, which does not say what it predicts"):
         l2p.load_model(tmp_path / "run")
 
 

@@ -156,7 +156,11 @@ class Card:
         """
         try:
             content = strict(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise InputError(
+                f"the card {path} cannot be read ({error.strerror}); pass the card.json in the folder of a run."
+            ) from error
+        except ValueError as error:
             raise InputError(f"the card {path} cannot be read as JSON ({error}); pass a run's card.json.") from error
         if broken := violation(content, schema()):
             raise _broken(path, *broken)
