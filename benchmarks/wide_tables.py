@@ -74,6 +74,7 @@ def main(
     tables: tuple[str, ...] = TABLES,
     model: str | None = None,
     log_signals: tuple[float, ...] = LOG_SIGNALS,
+    on_private: bool = False,
 ) -> None:
     """Measure and print.
 
@@ -82,10 +83,12 @@ def main(
       tables: public sets; digits, or tables of OpenML's.
       model: what they train; by default the linear model for the target's kind.
       log_signals: budgets, as log(mu N).
+      on_private: score on the private rows themselves, to tell what is learned of these alone.
     """
     print(INTRODUCTION)
     for name in tables:
-        trained, rows = model_for(name, model), parts(name)
+        trained, (private, test) = model_for(name, model), parts(name)
+        rows = private, private if on_private else test
         check_scaled(rows[0], None if catalog.kind_of(name) == "regression" else trained.labels)
         compare(name, rows, methods, trained, log_signals, RUNS)
 
