@@ -183,7 +183,7 @@ def test_a_dry_run_reads_no_cell_writes_nothing_and_leaves_the_ledger_alone(here
 @pytest.mark.parametrize(
     ("changes", "phrase"),
     [
-        ({"epsilon": "1.5"}, "the largest epsilon that fits is 1, and"),
+        ({"epsilon": "1.5"}, "the largest epsilon that fits is 1 at this delta, and"),
         ({"rows": "2000000"}, "not below 1/N"),
         ({"protector": "paper-svm-adult"}, "for logistic use universal"),
         ({"protector": "sgd_adv", "ledger": None}, "--adjacency replace_one"),

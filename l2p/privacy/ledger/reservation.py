@@ -253,7 +253,11 @@ def largest_epsilon(ledger: Ledger, filter: Filter, mechanisms: Iterable[str], l
 def not_enough(ledger: Ledger, filter: Filter, mechanisms: Iterable[str], left: Cost) -> str:
     """The sentence on a run that does not fit into the cost `left`, with the largest epsilon that does."""
     budget, largest = filter.budget, largest_epsilon(ledger, filter, mechanisms, left)
-    fits = f"the largest epsilon that fits is {rounded(largest, up=False)}" if largest else "no run like it fits"
+    fits = (
+        f"the largest epsilon that fits is {rounded(largest, up=False)} at this delta"
+        if largest
+        else "no run like it fits"
+    )
     return (
         f"{ledger.name} has {ledger.in_epsilon(left, up=False)} left and this run asks for epsilon {budget.epsilon:g} "
         f"at delta {budget.delta:g}, so it must not start; {fits}, and l2p ledger show {ledger.path} lists the other "
