@@ -2,6 +2,7 @@
 
 import abc
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -33,7 +34,13 @@ def _of_each(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     def of_each(self: Any, margin: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.vectorize(functools.partial(function, self))(margin, y)
 
+    of_each.is_of_each = True  # pyrefly: ignore[missing-attribute]
     return of_each
+
+
+def is_of_each(model: "GeneralizedLinear", name: str) -> bool:
+    """True for a function of margins and targets that is called for each pair alone, wherever it comes from."""
+    return name not in getattr(model, "__dict__", {}) and hasattr(inspect.getattr_static(model, name), "is_of_each")
 
 
 class GeneralizedLinear(Model):
@@ -58,8 +65,9 @@ class GeneralizedLinear(Model):
         what a row contributes must not depend on the others, whatever a class of a user's own makes of arrays."""
         super().__init_subclass__(**options)
         for name in ELEMENTWISE:
-            if name in vars(cls):
-                setattr(cls, name, _of_each(vars(cls)[name]))
+            function = inspect.getattr_static(cls, name)  # which may be that of another base
+            if inspect.isfunction(function) and not hasattr(function, "is_of_each"):
+                setattr(cls, name, _of_each(function))
 
     @abc.abstractmethod
     def margin_loss(self, margin: jax.Array, y: jax.Array) -> jax.Array:

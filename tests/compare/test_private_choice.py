@@ -270,7 +270,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(config, changes, wo
     ],
 )
 def test_a_release_chooses_among_what_a_comparison_simulates(rows, monkeypatch, name):
-    arguments = {}
+    arguments, rows = {}, jax.tree.map(lambda leaf: leaf[:NUM_ROWS], rows)
 
     def tuning(data, candidates, budget, **options):
         arguments.update(options, data=data, candidates=candidates, budget=budget)

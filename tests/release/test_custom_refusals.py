@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas
 
 import l2p
 from l2p.base import struct
@@ -237,6 +238,31 @@ class Lagging(Logistic):
         return super().residual(jnp.concatenate([margin[:1], margin[:-1]]), y)
 
 
+class Weighing:
+    """A part of a class that weighs classes by how often they occur in what it is given."""
+
+    def residual(self, margin, y):
+        return jnp.where(y > 0.5, jnp.mean(y), 1.0 - jnp.mean(y)) * (jax.nn.sigmoid(margin) - y)
+
+
+class Mixed(Weighing, Logistic):
+    name = "mixed"
+
+
+class Changed(Logistic):
+    name = "changed"
+
+
+Changed.residual = Weighing.residual
+
+
+class OfItself(Logistic):
+    name = "of itself"
+
+    def __init__(self):
+        object.__setattr__(self, "residual", lambda margin, y: jax.nn.sigmoid(margin) - jnp.mean(y))
+
+
 class Showing(Logistic):
     name = "showing"
 
@@ -251,6 +277,9 @@ class Showing(Logistic):
         (Robust(), "residual of model robust is another for a row where others stand"),
         (Running(), "residual of model running is another for a row where others stand"),
         (Lagging(), r"residual of model lagging could not be computed of one margin and one target (IndexError"),
+        (Mixed(), "residual of model mixed is another for a row where others stand"),
+        (Changed(), "residual of model changed is no method that its class was made with"),
+        (OfItself(), "residual of model of itself is no method that its class was made with"),
         (Showing(), "calls debug_print"),
     ],
 )
@@ -334,7 +363,17 @@ def sloped(x):
 sloped.defvjp(lambda x: (x, None), lambda _, slope: (of_neighbours(slope),))
 
 
+def in_a_kernel(params, row):
+    def double(x, out):
+        out[...] = x[...] * 2.0
+
+    shape = jax.ShapeDtypeStruct(row["x"].shape, row["x"].dtype)
+    doubled = pallas.pallas_call(double, out_shape=shape, interpret=True)(row["x"])
+    return logistic(params, row | {"x": jax.lax.stop_gradient(doubled)})
+
+
 BEYOND_ONE_ROW = {
+    "a kernel, which may keep what it read of other rows": ({"model": in_a_kernel}, "calls pallas_call, which may"),
     "statistics of the rows beside it, in the gradient": (
         {"model": lambda params, row: sloped(params[1][0]) + logistic(params, row)},
         "calls custom_vmap_call, which may compute rows together",
@@ -380,20 +419,25 @@ def by_key(params, row):
     return jax.checkpoint(logistic)(params, row) * jax.random.uniform(jax.random.key(0))
 
 
-def from_another_part(params, row):
-    return logistic(params, row) + params[1][0] * jax.lax.ppermute(row["x"][0], "part", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("name", ["part", 7])
+def test_a_loss_that_reads_another_part_of_the_batch_is_refused(name):
+    def from_another_part(params, row):
+        return logistic(params, row) + params[1][0] * jax.lax.ppermute(row["x"][0], name, [(0, 1), (1, 0)])
 
-
-def test_a_loss_that_reads_another_part_of_the_batch_is_refused():
     def of_part(part):
         return l2p.clipped_sum(from_another_part, START, part, 1.0).total
 
     parts = jax.tree.map(lambda leaf: leaf.reshape(2, -1, *leaf.shape[1:]), DATA)
     with pytest.raises(InputError, match="calls ppermute, which may compute rows together"):
-        jax.vmap(of_part, axis_name="part")(parts)
+        jax.vmap(of_part, axis_name=name)(parts)
 
 
-@pytest.mark.parametrize("loss", [over_devices, over_entries, by_key])
+def attending(params, row):
+    tokens = row["x"].reshape(-1, 1, 1)
+    return logistic(params, row) + params[1][0] * jax.nn.dot_product_attention(tokens, tokens, tokens).sum()
+
+
+@pytest.mark.parametrize("loss", [over_devices, over_entries, by_key, attending])
 def test_a_loss_that_stays_within_its_row_is_taken(loss):
     assert custom.custom(DATA, loss, START).model.digest
 

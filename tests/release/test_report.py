@@ -73,7 +73,7 @@ def test_a_report_lists_the_runs_of_a_ledger_in_place_of_those_on_the_card(run, 
 @pytest.mark.parametrize(
     ("file", "content", "phrase"),
     [
-        ("card.json", None, "cannot be read as JSON"),
+        ("card.json", None, "cannot be read (No such file"),
         ("trace.csv", "step,query\n1,a\n", "trace.csv is not as a run leaves it"),
         ("model.safetensors", "{}", "model.safetensors is not as a run leaves it"),
         ("metrics.json", "[1", "metrics.json is not as a run leaves it"),

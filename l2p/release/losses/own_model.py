@@ -9,7 +9,7 @@ import numpy as np
 from l2p.base.errors import InputError, first_line
 from l2p.models import MODELS, Model, Softmax
 from l2p.models.custom import CustomLoss
-from l2p.models.linear import ELEMENTWISE, GeneralizedLinear
+from l2p.models.linear import ELEMENTWISE, GeneralizedLinear, is_of_each
 from l2p.release.losses.traced_loss import refuse_outside
 
 #: Margins and targets that a function must treat as pairs: some are equal, so that their order is seen to count.
@@ -36,6 +36,11 @@ def check_own(model: Model, num_features: int) -> None:
 def _check_of_each(model: GeneralizedLinear, name: str) -> None:
     """Refuse a function of margins and targets that is another of many pairs at once than of each; a release computes
     it of each (`l2p.models.linear`), which is not what such a model means."""
+    if not is_of_each(model, name):
+        raise InputError(
+            f"the {name} of model {model} is no method that its class was made with, so it is not known to be computed "
+            "of one row after the other; define it in the class."
+        )
     of_each = getattr(model, name)
     try:
         traced = jax.make_jaxpr(of_each)(*[jax.ShapeDtypeStruct((), jnp.float32)] * 2)

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -14,9 +15,7 @@ from l2p.base.errors import InputError
 #: Operations that tell of a row, or carry something from one to the next, and of which JAX states no effect.
 _BY_NAME = ("pure_callback", "rng_uniform", "infeed", "outfeed")
 #: Operations of which `jax.vmap` may make one of all rows at once, whose outcome for a row others may change.
-_TOGETHER = ("custom_vmap_call", "ffi_call", "rng_bit_generator")
-#: Parameters of operations that name the axes which these work along.
-_AXES = ("axis_name", "axes")
+_TOGETHER = ("custom_vmap_call", "ffi_call", "pallas_call", "rng_bit_generator")
 
 
 def refuse_outside(traced: Sequence[ClosedJaxpr]) -> None:
@@ -95,12 +94,14 @@ def _along_outer_axes(traced: Sequence[ClosedJaxpr | Jaxpr], within: frozenset =
     no program around them gives. JAX has replaced those along axes that `jax.vmap` names within the row."""
     for part in traced:
         for operation in part.eqns:
-            axes = jax.tree.leaves([operation.params.get(name) for name in _AXES])
-            if any(not isinstance(axis, int) and axis not in within for axis in axes):
+            names = jax.tree.leaves(operation.params.get("axis_name"))
+            axes = jax.tree.leaves(operation.params.get("axes"))  # names, or places in an array
+            names += [axis for axis in axes if not isinstance(axis, numbers.Integral)]
+            if not within.issuperset(names):
                 yield operation
             inner = jax.tree.leaves(list(operation.params.values()))
             programs = [program for program in inner if isinstance(program, (ClosedJaxpr, Jaxpr))]
-            given = getattr(operation.params.get("mesh"), "axis_names", ())
+            given = operation.params.get("manual_axes", ())
             yield from _along_outer_axes(programs, within.union(given))
 
 

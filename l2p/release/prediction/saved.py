@@ -56,14 +56,11 @@ def load_model(path: str | Path, model: Model | None = None) -> Predictor:
     """
     path = Path(path)
     path = path / MODEL_FILE if path.is_dir() else path
+    is_of_loss = False
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
-            if is_custom(about.get("model", "")):
-                raise InputError(
-                    f"{path} holds parameters of a loss of your own, which does not say what it predicts; read them "
-                    "with l2p.load_params(folder, params), and predict from them yourself."
-                )
+            is_of_loss = is_custom(about.get("model", ""))
             stored = file.get_slice("params")
             kind, shape = stored.get_dtype(), stored.get_shape()
             params = jnp.asarray(file.get_tensor("params")) if (kind, len(shape)) == ("F32", 1) else None
@@ -76,9 +73,12 @@ def load_model(path: str | Path, model: Model | None = None) -> Predictor:
         if params is None or shape != [model.num_params(len(parts["columns"]))] or not jnp.isfinite(params).all():
             raise ValueError(f"its params are {kind} numbers of shape {shape}, which {model} on its columns has not")
         by_bounds = _of_bounds(parts)
-    except InputError:
-        raise
     except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+        if is_of_loss:
+            raise InputError(
+                f"{path} holds parameters of a loss of your own, which does not say what it predicts; read them with "
+                "l2p.load_params(folder, params), and predict from them yourself."
+            ) from None
         raise InputError(f"{path} is not a model that l2p saved ({error}); name the folder of a result.") from error
     if "schema_sha256" not in about:
         return Predictor(model, params, by_bounds)
