@@ -33,6 +33,8 @@ HEADER = (
 #: Bands of log(mu N / d) for the choice of an eigenbasis, and what the search may choose.
 RATIOS = (-math.inf, 0.0, 1.0, 2.0, 3.0, 4.0, math.inf)
 CHOICES = ("as the control", "bought, too", "another share", "not bought")
+#: What a cell has besides methods that were asked for.
+OWN = {"start", "constant", "nonprivate", "control", "searched"}
 #: Constants in the table of those that matter most.
 MOST = 14
 
@@ -88,9 +90,9 @@ def groups(cells: Sequence[Cell]) -> Mapping[str, list[Cell]]:
 
 
 def summary(cells: Sequence[Cell]) -> str:
-    """Tables of groups, of constants, of eigenbases and of cases, in Markdown."""
+    """Tables of groups, of rivals, of constants, of eigenbases and of cases, in Markdown."""
     lines = [HEADER, ("---",) * len(HEADER), *((name, *figures(group)) for name, group in groups(cells).items())]
-    tables = (lines, of_constants(cells), of_bases(cells), of_cases(cells))
+    tables = (lines, of_rivals(cells), of_constants(cells), of_bases(cells), of_cases(cells))
     return "\n\n".join("\n".join(f"| {' | '.join(line)} |" for line in table) for table in tables)
 
 
@@ -119,6 +121,23 @@ def percent(share: float) -> str:
     ('12 %', '-')
     """
     return "-" if math.isnan(share) else f"{100.0 * share:.0f} %"
+
+
+def of_rivals(cells: Sequence[Cell]) -> list[Sequence[str]]:
+    """Lines on methods that ran beside the control, in cells with headroom: in how many the loss surely is lower than
+    the control's, level, the same, and surely higher; and the mean gain over the search's, in units of the gap."""
+    header = ("beside the control", "cells", "better", "level", "same", "worse", "of the search's gain")
+    lines: list[Sequence[str]] = [header, ("---",) * len(header)]
+    for rival in sorted({name for cell in cells for name in cell["over"]} - OWN):
+        able = [cell for cell in cells if has_headroom(cell) and rival in cell["over"]]
+        leads = [cell["over"][rival] for cell in able]
+        better, worse = (sum(is_sure((sign * mean, error)) for mean, error in leads) for sign in (1.0, -1.0))
+        same = leads.count([0.0, 0.0])
+        gained = sum(cell["over"][rival][0] / gap(cell) for cell in able)
+        share = gained / sum(cell["over"]["searched"][0] / gap(cell) for cell in able)
+        counts = (len(able), better, len(able) - better - same - worse, same, worse)
+        lines.append((rival, *map(str, counts), percent(share)))
+    return lines
 
 
 def of_constants(cells: Sequence[Cell]) -> list[Sequence[str]]:
