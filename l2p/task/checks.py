@@ -168,7 +168,7 @@ def number_of_rows(num_lines: int, declared: int | None, budget: Budget) -> int:
             raise InputError(
                 f"N is declared as {int(declared):,}, but the table has more rows, so the card would be about another "
                 "table, and delta would be checked against fewer people than there are; leave N out, which is public "
-                f"under {budget.adjacency}, or declare it right."
+                f"under {budget.adjacency}, or declare the right number."
             )
         return int(declared)
     if budget.adjacency is Adjacency.ADD_REMOVE:

@@ -282,7 +282,7 @@ BAD = {
     "a wider array": (((np.ones((N, 5)), Y), {"schema": WARD}), "it has another shape"),
     "too small a table": (((X[:9], Y[:9]), {"bounds": (0, 120), "classes": ("no", "yes"), "delta": 0.2}), "below 1/N"),
     "classes of rows": ((l2p.Rows(X, X[:, 0], X[:, 0]), {"classes": (0, 1)}), "the rows came encoded"),
-    "another model": (((X, Y), {"bounds": (0, 120), "classes": ("no", "yes"), "model": "quadratic"}), "choose logis"),
+    "a misfit": (((X, Y), {"bounds": (0, 120), "classes": ("no", "yes"), "model": "quadratic"}), "choose logistic"),
     "missing cells": (((X * np.nan, Y), {"bounds": (0, 120), "classes": ("no", "yes")}), "are missing"),
 }  # fmt: skip
 

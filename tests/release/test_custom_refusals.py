@@ -13,13 +13,9 @@ from jax.experimental import pallas
 import l2p
 from l2p.base import struct
 from l2p.base.errors import InputError
-from l2p.models import Logistic, Square
 from l2p.models.custom import CustomLoss
 from l2p.privacy.cost.sampling import FixedSize
-from l2p.privacy.ledger.ledger import Ledger
-from l2p.privacy.ledger.reservation import limit_of
 from l2p.queries import FeatureSum
-from l2p.release import private_run
 from l2p.release.losses import custom, row_layout
 from l2p.run.protector import Protector
 from tests.release.losses import DATA, NUM_FEATURES, NUM_ROWS, START, Normed, equinox, logistic, of_batch, of_norm
@@ -123,23 +119,6 @@ if np.finfo(np.longdouble).bits > 64:  # as on Linux
     BY_SHAPE["long numbers"] = but(x=DATA["x"].astype(np.longdouble)), "'x' of the data holds float128.*most 64 bits"
 
 
-@pytest.fixture
-def refused(tmp_path, monkeypatch):
-    """Trains with other arguments than good ones, and returns the sentence by which it was refused."""
-    monkeypatch.setattr(private_run, "_train", lambda *_: pytest.fail("a row was read"))
-    ledger = Ledger.create(tmp_path / "ward.ledger", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
-    before = ledger.path.read_bytes()
-
-    def train(data=DATA, protector="noisygd", budget=BUDGET, model=logistic, params=START, **options):
-        with pytest.raises(InputError) as error:
-            l2p.private_train(data, protector, budget, model=model, params=params, ledger=ledger, **options)
-        assert ledger.path.read_bytes() == before
-        assert not ledger.entries()
-        return str(error.value)
-
-    return train
-
-
 @pytest.mark.parametrize("case", BY_SHAPE)
 def test_what_shapes_tell_is_refused_before_a_value_is_read(case, refused, monkeypatch):
     monkeypatch.setattr(row_layout, "is_exact", lambda _: pytest.fail("a value was read"))
@@ -197,99 +176,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_spent(case, refused):
 def test_what_belongs_to_a_loss_is_refused_for_a_table(refused):
     for options in ({"trainable": bool}, {"predict": bool}, {"per_tensor": float}):
         assert "are about a loss of your own" in refused(data=table(40), model="logistic", params=None, **options)
-
-
-class Steep(Logistic):
-    """Ten times the logistic loss, under its name and with its Lipschitz constant."""
-
-    def residual(self, margin, y):
-        return 10.0 * super().residual(margin, y)
-
-
-@pytest.mark.parametrize("protector", ["outpert", "noisygd"])
-def test_a_model_under_the_name_of_another_is_refused(protector, refused):
-    sentence = refused(data=table(40), protector=protector, model=Steep(), params=None)
-    assert "a model of your own is named 'logistic'" in sentence
-
-
-class Robust(Square):
-    """Residuals are limited by the spread of those of all rows that are computed at once."""
-
-    name = "robust"
-
-    def residual(self, margin, y):
-        plain = super().residual(margin, y)
-        return jnp.clip(plain, -jnp.std(plain), jnp.std(plain))
-
-
-class Running(Logistic):
-    """Targets count as the largest of those before them."""
-
-    name = "running"
-
-    def residual(self, margin, y):
-        return super().residual(margin, jax.lax.cummax(y) if jnp.ndim(y) else y)
-
-
-class Lagging(Logistic):
-    name = "lagging"
-
-    def residual(self, margin, y):
-        return super().residual(jnp.concatenate([margin[:1], margin[:-1]]), y)
-
-
-class Weighing:
-    """A part of a class that weighs classes by how often they occur in what it is given."""
-
-    def residual(self, margin, y):
-        return jnp.where(y > 0.5, jnp.mean(y), 1.0 - jnp.mean(y)) * (jax.nn.sigmoid(margin) - y)
-
-
-class Mixed(Weighing, Logistic):
-    name = "mixed"
-
-
-class Changed(Logistic):
-    name = "changed"
-
-
-Changed.residual = Weighing.residual
-
-
-class OfItself(Logistic):
-    name = "of itself"
-
-    def __init__(self):
-        object.__setattr__(self, "residual", lambda margin, y: jax.nn.sigmoid(margin) - jnp.mean(y))
-
-
-class Showing(Logistic):
-    name = "showing"
-
-    def residual(self, margin, y):
-        jax.debug.print("{}", margin)
-        return super().residual(margin, y)
-
-
-@pytest.mark.parametrize(
-    ("model", "says"),
-    [
-        (Robust(), "residual of model robust is another for a row where others stand"),
-        (Running(), "residual of model running is another for a row where others stand"),
-        (Lagging(), r"residual of model lagging could not be computed of one margin and one target (IndexError"),
-        (Mixed(), "residual of model mixed is another for a row where others stand"),
-        (Changed(), "residual of model changed is no method that its class was made with"),
-        (OfItself(), "residual of model of itself is no method that its class was made with"),
-        (Showing(), "calls debug_print"),
-    ],
-)
-def test_a_model_that_reaches_beyond_a_row_is_refused(model, says, refused):
-    kind = "regression" if isinstance(model, Square) else None
-    assert says in refused(data=table(40), protector="noisygd", model=model, params=None, kind=kind)
-
-
-def test_an_object_that_is_no_model_is_told_what_is_one(refused):
-    assert "model is of type int, which does not say" in refused(data=table(40), model=3, params=None)
 
 
 def test_a_result_without_a_function_that_predicts_says_how_to_predict():

@@ -12,7 +12,7 @@ from l2p.models.custom import CustomLoss
 from l2p.models.linear import ELEMENTWISE, GeneralizedLinear, is_of_each
 from l2p.release.losses.traced_loss import refuse_outside
 
-#: Margins and targets that a function must treat as pairs: some are equal, so that their order is seen to count.
+#: Margins and targets out of order and each margin twice, to tell a function of each pair from one of all of them.
 _PAIRS = np.linspace(-6.0, 6.0, 25)[np.arange(50) * 7 % 25], np.arange(50) % 3 % 2
 
 

@@ -101,8 +101,8 @@ def _along_outer_axes(traced: Sequence[ClosedJaxpr | Jaxpr], within: frozenset =
                 yield operation
             inner = jax.tree.leaves(list(operation.params.values()))
             programs = [program for program in inner if isinstance(program, (ClosedJaxpr, Jaxpr))]
-            given = operation.params.get("manual_axes", ())
-            yield from _along_outer_axes(programs, within.union(given))
+            mesh_axes = operation.params.get("manual_axes", ())  # those that a shard_map names for its program
+            yield from _along_outer_axes(programs, within.union(mesh_axes))
 
 
 def _draws_together(operation: JaxprEqn) -> bool:
