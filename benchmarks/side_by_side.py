@@ -29,7 +29,7 @@ import time
 import tokenize
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ class Program:
       script: its file, without the ending.
       environment: the name of its virtual environment.
       lines: the files that a user has to write.
+      settings: arguments of its `train` that are not its defaults.
       grid: the settings to choose from; empty for what is run as it comes.
       seeds: those it is run with; fewer where a run takes minutes.
     """
@@ -59,6 +60,7 @@ class Program:
     script: str
     environment: str
     lines: tuple[str, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
     grid: tuple[dict[str, Any], ...] = ()
     seeds: Sequence[int] = SEEDS
 
@@ -66,18 +68,19 @@ class Program:
 ENCODED = "encoding.py"
 PROGRAMS = {
     "l2p": Program("with_l2p", "l2p", ("with_l2p.py",)),
+    "l2p, straight lines": Program("with_l2p", "l2p", ("with_l2p.py",), {"curve": 0}),
     "l2p, commands": Program("with_l2p_commands", "l2p", ("with_l2p_commands.sh",)),
     "diffprivlib": Program(
         "with_diffprivlib",
         "diffprivlib",
         ("with_diffprivlib.py", ENCODED),
-        tuple({"C": C, "norm": norm} for norm in (1, 2, 14**0.5) for C in (1e-4, 1e-3, 1e-2, 1e-1, 1)),
+        grid=tuple({"C": C, "norm": norm} for norm in (1, 2, 14**0.5) for C in (1e-4, 1e-3, 1e-2, 1e-1, 1)),
     ),
     "Opacus": Program(
         "with_opacus",
         "opacus",
         ("with_opacus.py", ENCODED),
-        (
+        grid=(
             {"optimizer": "SGD", "rate": 1, "epochs": 10, "batch": 4096, "clip": 1},
             {"optimizer": "SGD", "rate": 4, "epochs": 10, "batch": 4096, "clip": 1},
             {"optimizer": "SGD", "rate": 8, "epochs": 20, "batch": 4096, "clip": 1},
@@ -90,7 +93,7 @@ PROGRAMS = {
         "with_jax_privacy",
         "jax_privacy",
         ("with_jax_privacy.py", ENCODED),
-        (
+        grid=(
             {"rate": 1, "iterations": 80, "batch": 4096},
             {"rate": 4, "iterations": 80, "batch": 4096},
             {"rate": 8, "iterations": 160, "batch": 4096},
@@ -102,7 +105,7 @@ PROGRAMS = {
         "with_interpret",
         "interpret",
         ("with_interpret.py",),
-        (
+        grid=(
             {"learning_rate": 0.01, "max_rounds": 300},
             {"learning_rate": 0.03, "max_rounds": 300},
             {"learning_rate": 0.1, "max_rounds": 300},
@@ -175,7 +178,7 @@ def run_all(out: Path, jobs: int, names: Sequence[str]) -> None:
         about = {"library": name, "form": form, "epsilon": float(epsilon), "seed": seed, "install": installs[name]}
         if "failed" in about["install"]:
             return about
-        chosen = [settings[name, epsilon] if form == "tuned" else {}]
+        chosen = [settings[name, epsilon] if form == "tuned" else PROGRAMS[name].settings]
         lines = kept(
             out / "scores" / f"{name}-{form}-{epsilon}-{seed}.jsonl", lambda: run(name, epsilon, seed, chosen, out)
         )

@@ -13,9 +13,9 @@ from l2p.tables.reading import open_table
 from l2p.tables.schema.template import from_public
 
 
-def train(private, public, test, epsilon, seed) -> np.ndarray:
+def train(private, public, test, epsilon, seed, curve=None) -> np.ndarray:
     rows, new = (pd.read_csv(path, dtype=str, skipinitialspace=True) for path in (private, test))
-    schema = from_public(open_table(public), "income", curve=0)
+    schema = from_public(open_table(public), "income", curve=curve)
     model = PrivateClassifier(epsilon, 1e-6, protector="universal-fold-1", schema=schema)
     model.fit(rows.drop(columns="income"), rows["income"])
     return model.predict_proba(new)[:, 1]

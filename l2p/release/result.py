@@ -250,13 +250,8 @@ class Result:
     ) -> None:
         """Write all files of a result, further `texts` by their names among them."""
         cap, folder = self.card.filter().limit, Path(folder)
-        if (folder / MODEL_FILE).exists():
-            raise InputError(
-                f"{folder} holds a result, which may have cost a budget that nobody gets back, so it is not "
-                "overwritten; name another folder, or delete that result first."
-            )
         # A model without its card would say nothing of what it guarantees.
-        with written_whole(folder, last=MODEL_FILE) as place:
+        with written_whole(folder) as place:
             if self.schema is not None:
                 self.schema.write(place / "schema.json")
             (place / "card.json").write_text(self.card.to_json(), encoding="utf-8")

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, StringType, StructField, StructType
 
 from l2p.base.errors import InputError
-from l2p.base.whole_folder import MODEL_FILE, written_whole
+from l2p.base.whole_folder import written_whole
 from l2p.checkpoints.defaults import UNIVERSAL
 from l2p.estimators.base import DEFAULT_DELTA
 from l2p.estimators.spark import worker
@@ -249,8 +249,12 @@ class PrivateClassificationModel(
             return Card.from_json(Path(folder, "card.json"))
 
     def writeRun(self, folder: str | Path) -> None:
-        """Write the run's folder on the driver, as `l2p apply` does; `l2p predict` and `l2p.load_model` read it."""
-        with written_whole(Path(folder), last=MODEL_FILE) as place:
+        """Write the run's folder on the driver, as `l2p apply` does; `l2p predict` and `l2p.load_model` read it.
+
+        Raises:
+          InputError: if the folder holds a result.
+        """
+        with written_whole(Path(folder)) as place:
             for name, content in self.files.items():
                 (place / name).write_bytes(content)
 
