@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import jax
 
-from l2p.base.errors import InputError
+from l2p.base.errors import InputError, ending_run
 from l2p.base.garbage import seldom_collected
 from l2p.base.kept_programs import kept_programs
 from l2p.checkpoints import lookup
@@ -212,7 +212,8 @@ def private_train(
             result = execute(planned, reservation).stating(statements)
             return result if schema is None else result.with_schema(schema).of_table(data, schema.target.column)
         bounds, purchased = purchase.buy(table.binned(SCALE))
-        bounded, rows = table.bounded(bounds)
+        with ending_run():
+            bounded, rows = table.bounded(bounds)
         result = execute(planned._replace(task=Task(rows)), reservation, purchased).stating(statements)
         return result.with_schema(bounded, tuple(bounds)).of_table(data, bounded.target.column)
 
@@ -236,7 +237,7 @@ def _read(
     if public is not None:
         public = read_public(public, schema, format)
         public = checked_public(public, named, len(Encoding(schema).names), model, schema.target.kind)
-    rows = read_private(data, schema, on_invalid, format, public, named.sources)
+    rows = read_private(data, schema, on_invalid, format, public, named.sources, named.protector.reads_in_order)
     return rows if isinstance(rows, Unbounded) else Task(private=rows, public=public)
 
 

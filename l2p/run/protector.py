@@ -37,6 +37,8 @@ class Protector(Struct, abc.ABC):
         (`l2p.protectors.learned.tunable`).
       asks_once: whether it asks one query, which takes its whole budget.
       needs_public: whether it works with public rows only; a run without them is refused before anything is read.
+      reads_in_order: whether a query takes private rows in the order of the table, so that what a row contributes
+        depends on its place.
       reads_remaining_map: whether its steps read rows that came through `view` through `oracle.remaining_map`.
     """
 
@@ -51,6 +53,7 @@ class Protector(Struct, abc.ABC):
     by_difference: ClassVar[tuple[str, ...]] = ()
     asks_once: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False
+    reads_in_order: ClassVar[bool] = False
     reads_remaining_map: ClassVar[bool] = False
 
     def trains(self, model: Model) -> bool:

@@ -20,12 +20,13 @@ def read_private(
     format: Format | None = None,
     public: Rows | None = None,
     sources: Sequence[str] | None = None,
+    in_order: bool = False,
 ) -> Rows | RowSource | Unbounded:
     """The rows of a private table by its schema: encoded, or unbounded where bounds are to be bought; a table that
     streams as it is.
 
     Args:
-      data, on_invalid, format: as for `l2p.tables.schema.read_rows`.
+      data, on_invalid, format, in_order: as for `l2p.tables.schema.read_rows`.
       schema: its declaration.
       public: rows that anybody may read, encoded by the schema.
       sources: of the protector; none of them is this table.
@@ -35,9 +36,9 @@ def read_private(
     """
     refuse_own(data, sources)
     if schema.private_bounds:
-        return Unbounded.read(data, schema, on_invalid, format)
+        return Unbounded.read(data, schema, on_invalid, format, in_order)
     if not isinstance(data, RowSource):
-        rows = read_rows(data, Encoding(schema), on_invalid, format, unit=schema.unit)
+        rows = read_rows(data, Encoding(schema), on_invalid, format, unit=schema.unit, in_order=in_order)
     elif schema_of(data) == schema:
         rows = data
     else:

@@ -38,7 +38,7 @@ def checked(public: Rows, num_features: int, labels: tuple[float, ...] | None) -
         )
     if fault := checks.complaint(public):
         raise InputError(f"the public rows do not fit: {fault}")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         rows = jax.tree.map(lambda part: np.asarray(part).astype(np.float32), public)
     if rows.x.shape[1] != num_features:
         raise InputError(

@@ -128,7 +128,7 @@ def check_scaled(rows: Rows | RowSource, labels: tuple[float, ...] | None) -> No
 
 def out_of_place(rows: Rows, labels: tuple[float, ...] | None) -> str | None:
     """Sentence on values that no model learns from; None if there are none."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         x, y, mask = (np.asarray(part).astype(np.float32, copy=False) for part in (rows.x, rows.y, rows.mask))
     counted = np.isfinite(x).all(axis=1) & np.isfinite(y) & (mask > 0)
     if (counted & ((x < 0) | (x > 1)).any(axis=1)).any():

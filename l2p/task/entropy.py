@@ -10,6 +10,17 @@ from l2p.privacy.cost.sampling import FixedSize, PermutationEpochs
 from l2p.task.keystream import KEY_BYTES, keystream, orders_of
 from l2p.task.noise import AnyDraw, BatchDraw, Draw, OrderDraw, SubsetDraw
 
+#: Forks between the first process and this one.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
 
 class Entropy:
     """Float64 standard noise and random batches for one release, in the order of its steps.
@@ -27,7 +38,8 @@ class Entropy:
         self.is_private = seed is None
         self._generator = keystream(seed)
         self._epoch: np.ndarray = np.zeros(0, np.int32)
-        self._process = os.getpid()
+        # A child may have the number of its parent: in a container of its own, or once the parent has ended.
+        self._process = os.getpid(), _forks
 
     def __reduce__(self) -> NoReturn:
         # `copy.copy`, `copy.deepcopy` and `pickle` all come through here.
@@ -43,7 +55,7 @@ class Entropy:
         Raises:
           RuntimeError: called in a process forked from the one that made this object.
         """
-        if os.getpid() != self._process:
+        if (os.getpid(), _forks) != self._process:
             raise RuntimeError(
                 "this Entropy was made before the process was forked, so parent and child would draw the same noise "
                 "and the difference of two answers would have none; make a new Entropy() after the fork, in each "

@@ -40,7 +40,7 @@ class ShuffledRows:
         count = 0
         for block in source.blocks():
             columns = np.asarray(block.x), np.asarray(block.y)[:, None], np.asarray(block.mask)[:, None]
-            with np.errstate(over="ignore"):  # an overflow is not finite, and a warning would tell of a row
+            with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell of a row
                 rows = np.concatenate(columns, axis=1, dtype=np.float32)[: num_rows - count]
             rows[~np.isfinite(rows).all(axis=1)] = 0
             self._write(table, count, rows)

@@ -86,7 +86,10 @@ def test_a_seed_reproduces_every_draw_and_another_one_none():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("seed", [None, 3])
-def test_a_fork_refuses_to_draw_where_its_parent_goes_on(seed):
+@pytest.mark.parametrize("number", [None, 1], ids=["a number of its own", "its parent's number"])
+def test_a_fork_refuses_to_draw_where_its_parent_goes_on(seed, number, monkeypatch):
+    if number is not None:  # as where each container numbers its processes from 1
+        monkeypatch.setattr(os, "getpid", lambda: number)
     entropy = Entropy(seed)
     entropy.draw(PLAN, 1)
     reader, writer = os.pipe()

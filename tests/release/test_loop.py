@@ -198,6 +198,25 @@ def test_a_loop_that_goes_on_from_a_saved_state_counts_on():
     assert again.card().steps == 5
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"budget": l2p.Budget(8.0, 1e-5)}, {"key": KEY}, {"num_rows": NUM_ROWS + 1}, {"num_steps": 6}],
+    ids=["another budget", "a simulation", "another number of rows", "another number of steps"],
+)
+def test_a_loop_goes_on_from_no_state_of_another_plan(other):
+    """Its card would say that the answers before had this plan's noise."""
+    before = planned(**{"num_steps": 5, **other})
+    params, state = trained(before, 2)
+    again = planned(num_steps=5)
+    total = l2p.clipped_sum(logistic, params, DATA, again.clipping)
+    for refused in (lambda: again.update(total, state, params), lambda: again.batches(state)):
+        with pytest.raises(InputError, match="of a loop that was planned otherwise"):
+            refused()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="of a loop that was planned otherwise"):
+        jax.block_until_ready(step_of(again)(params, state, DATA))
+    assert again.card().steps == 0
+
+
 def test_steps_beyond_the_plan_and_after_the_card_are_refused():
     ours = planned(num_steps=2)
     step = step_of(ours)

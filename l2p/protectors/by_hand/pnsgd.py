@@ -45,6 +45,7 @@ class PNSGD(Protector):
     adaptive_noise = False
     additive = False
     needs_public = True
+    reads_in_order = True
 
     def check_model(self, model: Model) -> None:
         if not isinstance(model, GeneralizedLinear) or not math.isfinite(model.smoothness) or not model.has_intercept:

@@ -167,6 +167,7 @@ class PrivateMeta(Protector):
     num_blocks: Count = struct.field(pytree_node=False, default=256)
     models = NAMES
     additive = False
+    reads_in_order = True
 
     @property
     def num_steps(self) -> int:  # type: ignore[override]

@@ -69,7 +69,10 @@ class PrivateTransformation(GradientTransformation):
         >>> {lines.shape == mask.shape for lines, mask in own.batches()}, own.card().max_steps
         ({True}, 5)
         """
-        return self.plan.host.batches(0 if state is None else int(state.count), num_lines)
+        if state is None:
+            return self.plan.host.batches(0, num_lines)
+        self.plan.host.refuse_other_plan(np.asarray(state.plan))
+        return self.plan.host.batches(int(state.count), num_lines)
 
     def card(self) -> Card:
         """The privacy card of the loop, which ends here; settles its reservation in a ledger.
@@ -82,7 +85,7 @@ class PrivateTransformation(GradientTransformation):
 
 @struct.dataclass
 class LoopState(struct.Struct):
-    """Between two updates. It may be saved, and a loop that goes on from it counts on.
+    """Between two updates. It may be saved, and a loop that was planned in the same way goes on from it and counts on.
 
     Attributes:
       method: state of the protector.
@@ -90,6 +93,7 @@ class LoopState(struct.Struct):
       step: i32[], updates that led here.
       alive: bool[], False once an update was refused.
       count: i32[], answers of the whole loop so far, also of updates that were thrown away.
+      plan: u32[8], digest of what was planned.
       loop: which began with it (static): a program traced for another loop, whose noise it adds, is traced anew.
     """
 
@@ -98,6 +102,7 @@ class LoopState(struct.Struct):
     step: jax.Array
     alive: jax.Array
     count: jax.Array
+    plan: jax.Array
     loop: str = struct.field(pytree_node=False)
 
 
@@ -189,7 +194,8 @@ def _transformation(plan: LoopPlan) -> PrivateTransformation:
             nothing = Rows(jnp.zeros((1, 1)), jnp.zeros(1), jnp.zeros(1))
             _, vector = plan.vector(params)
             run, _ = start(plan.running, vector, nothing, plan.setup, Simulation(jax.random.key(0)))
-            return LoopState(run.state, run.spending, run.step, run.alive, jnp.zeros((), jnp.int32), plan.host.loop)
+            count, digest = jnp.zeros((), jnp.int32), jnp.asarray(plan.host.digest)
+            return LoopState(run.state, run.spending, run.step, run.alive, count, digest, plan.host.loop)
 
     def update(total: Any, state: LoopState, params: Any = None, **others: Any) -> tuple[Any, LoopState]:
         del others  # optax hands on what other transformations of a chain take
@@ -198,14 +204,14 @@ def _transformation(plan: LoopPlan) -> PrivateTransformation:
                 "update got no params, by which it knows what is trained; pass them as its third argument."
             )
         plan.check(total)
-        plan.host.refuse_beyond(state.count)
+        plan.host.refuse(state.count, state.plan)
         with jax.enable_x64(False):
             parameters, vector = plan.vector(params)
-            noise = AddedByHost(plan.host, state.count)
+            noise = AddedByHost(plan.host, state.count, state.plan)
             run = Run(vector, state.method, state.spending, state.step, state.alive)
             run, _ = take_step(plan.running, run, _Handed(total), plan.setup, noise, None)
             updates = _updates(run.params - vector, parameters)
-            return updates, LoopState(run.state, run.spending, run.step, run.alive, noise.count, state.loop)
+            return updates, LoopState(run.state, run.spending, run.step, run.alive, noise.count, state.plan, state.loop)
 
     return PrivateTransformation.of(plan, init, update)
 

@@ -5,6 +5,7 @@ loaded again, counts as well.
 """
 
 import contextlib
+import hashlib
 import math
 import secrets
 import threading
@@ -47,6 +48,7 @@ class HostSide:
       row_size: numbers of one row, known from the first sum on.
       reservation: in the ledger of the data set, or None.
       loop: its name, which no other loop has.
+      digest: u32[8] of what was planned; that of a loop that was planned in the same way is the same.
     """
 
     row_size: int = 1
@@ -66,12 +68,30 @@ class HostSide:
         self._entropy = Entropy(None if key is None else _number(key))
         self._lock, self._count, self._is_over = threading.Lock(), 0, False
         self.loop = secrets.token_hex(16)
+        self.digest = self._digest()
         filter.certify(self._planned, adaptive=False)  # in float64, before a row is read
 
-    def refuse_beyond(self, count: jax.Array) -> None:
-        """Refuse an update that no noise is planned for, where that is known before it runs."""
+    def _digest(self) -> np.ndarray:
+        # Of floats five digits, since another machine may compute the same plan a little differently.
+        noise = [f"{answer.noise_multiplier:.4e} {answer.clip_norm:.4e}" for answer in self._planned]
+        facts = [repr(self._filter), self._model, self._num_rows, self._entropy.is_private, noise]
+        return np.frombuffer(hashlib.sha256(repr(facts).encode()).digest(), np.uint32)
+
+    def refuse(self, count: jax.Array, digest: jax.Array) -> None:
+        """Refuse an update that no noise is planned for, or a state of another plan, where that is known before it
+        runs."""
+        if not isinstance(digest, jax.core.Tracer):
+            self.refuse_other_plan(np.asarray(digest))
         if not isinstance(count, jax.core.Tracer):
             self._refuse_beyond(max(self._count, int(count)))
+
+    def refuse_other_plan(self, digest: np.ndarray) -> None:
+        if not np.array_equal(digest, self.digest):
+            raise InputError(
+                "the state is of a loop that was planned otherwise: with another budget, method, number of rows or "
+                "steps, or as a simulation. Its answers had other noise than this loop's card would say; plan this "
+                "loop as that one was, or begin with init()."
+            )
 
     def _refuse_beyond(self, count: int) -> None:
         if self._is_over:
@@ -85,8 +105,11 @@ class HostSide:
                 "covers no more; end the loop there, or plan another with a larger num_steps."
             )
 
-    def answer(self, total: np.ndarray, scale: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def answer(
+        self, total: np.ndarray, scale: np.ndarray, count: np.ndarray, digest: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """A sum f32[p] with noise of the planned scale, or of a larger one, and the number of answers so far."""
+        self.refuse_other_plan(digest)
         with self._lock:
             number = max(self._count, int(count))
             self._refuse_beyond(number)
@@ -165,8 +188,8 @@ class AddedByHost(Noise):
       count: i32[], answers of the loop so far.
     """
 
-    def __init__(self, host: HostSide, count: jax.Array):
-        self.count = count
+    def __init__(self, host: HostSide, count: jax.Array, digest: jax.Array):
+        self.count, self._digest = count, digest
         self._host = host
 
     def standard(self, distribution: str, shape: tuple[int, ...]) -> jax.Array:
@@ -174,7 +197,7 @@ class AddedByHost(Noise):
 
     def add(self, distribution: str, aggregate: jax.Array, scale: jax.Array) -> jax.Array:  # pyrefly: ignore[bad-override]
         shapes = jax.ShapeDtypeStruct(aggregate.shape, jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
-        answer, self.count = io_callback(self._host.answer, shapes, aggregate, scale, self.count)
+        answer, self.count = io_callback(self._host.answer, shapes, aggregate, scale, self.count, self._digest)
         return answer
 
     def batch(self, sampler: Sampler, num_rows: int, step: jax.Array) -> Batch:

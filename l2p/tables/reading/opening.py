@@ -48,7 +48,10 @@ def open_table(data: Any, format: Format | None = None, names: Sequence[str] = (
     if isinstance(data, (str, Path)):
         data = [data]
     if isinstance(data, (list, tuple)) and data and all(isinstance(part, (str, Path)) for part in data):
-        parts = tuple(adjusted(_open_path(path, format), format) for part in data for path in _expanded(part))
+        paths = [path for part in data for path in _expanded(part)]
+        if len({str(path) if is_address(path) else Path(path).resolve() for path in paths}) < len(paths):
+            raise InputError("a file or a table is named twice, so its rows would count twice; name each once.")
+        parts = tuple(adjusted(_open_path(path, format), format) for path in paths)
         return parts[0] if len(parts) == 1 else Joined(parts)
     if isinstance(data, (list, tuple)) and not data:
         raise InputError("no table is given, so there is nothing to read; name at least one file.")
@@ -79,17 +82,18 @@ def _expanded(data: str | Path) -> Sequence[str | Path]:
 
 
 def name_of(data: Any) -> str | None:
-    """Name of a table for anybody to read: its file without folders, or its name in a database.
+    """Name of a table for anybody to read: its file without folders, or its name in a database. Of several files
+    neither names nor their number, since there may be one for each person.
 
     >>> name_of("/home/ann/ward.csv"), name_of(["a.csv", "b.csv"]), name_of("duckdb://w.db?table=ward"), name_of({})
-    ('ward.csv', 'a.csv and 1 more', 'ward', None)
+    ('ward.csv', 'several files', 'ward', None)
     """
     parts = [data] if isinstance(data, (str, Path)) else data
     if not isinstance(parts, (list, tuple)) or not parts or not all(isinstance(part, (str, Path)) for part in parts):
         return None
-    first = parts[0]
-    name = ".".join(Address.parse(str(first)).table) if is_address(first) else Path(first).name
-    return name if len(parts) == 1 else f"{name} and {len(parts) - 1} more"
+    if len(parts) > 1:
+        return "several files"
+    return ".".join(Address.parse(str(parts[0])).table) if is_address(parts[0]) else Path(parts[0]).name
 
 
 def _open_path(data: str | Path, format: Format) -> RawSource:

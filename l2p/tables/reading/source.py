@@ -41,6 +41,11 @@ class RawSource(abc.ABC):
     ordered: bool = True
     key: str | None = None
 
+    @property
+    def keeps_places(self) -> bool:
+        """Whether a row whose cells change leaves the places of all others alone: no cells decide the order."""
+        return self.ordered and self.key is None
+
     @abc.abstractmethod
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
         """One pass over the rows, with the columns `wanted` alone.
@@ -133,6 +138,10 @@ class Joined(RawSource):
     @property
     def ordered(self) -> bool:  # type: ignore[override]
         return all(part.ordered for part in self.parts)
+
+    @property
+    def keeps_places(self) -> bool:
+        return all(part.keeps_places for part in self.parts)
 
     def about_rows(self) -> int | None:
         counts = [part.about_rows() for part in self.parts]

@@ -16,10 +16,10 @@ import numpy as np
 from l2p.base.errors import InputError
 from l2p.tables.schema.columns import INEXACT, Value, kind_of
 
-#: A whole number as texts have it, with or without a point; 007 is a word.
-_WHOLE = re.compile(r"(0|-?[1-9]\d*)(?:\.0+)?")
 #: No declared number has more digits, for a float must hold it.
 _MOST_DIGITS = 310
+#: A whole number as texts have it, with or without a point; 007 is a word.
+_WHOLE = re.compile(rf"(0|-?[1-9]\d{{0,{_MOST_DIGITS}}})(?:\.0+)?")
 #: The code of a value that is not declared, and of a missing cell.
 OTHER, MISSING = -1, -2
 
@@ -31,7 +31,7 @@ def numbers(cells: np.ndarray, missing_words: Collection[str] = ()) -> np.ndarra
     [7.0, nan, inf, nan, 1.0]
     """
     words = frozenset(missing_words)
-    with np.errstate(over="ignore"):  # a warning would tell of a single cell
+    with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell of a single cell
         floats = cells.astype(np.float64) if cells.dtype.kind in "biuf" else _of_objects(cells.tolist(), words)
     values = [value for value in map(_float, words) if math.isfinite(value)]  # of words such as -999
     return np.where(np.isin(floats, values), np.nan, floats) if values else floats
@@ -127,7 +127,7 @@ class _Places(dict[str, int]):
 
     def of(self, cell: object) -> int:
         """The code of one cell."""
-        if cell is None or cell != cell:
+        if cell is None or (isinstance(cell, decimal.Decimal) and cell.is_nan()) or cell != cell:
             return MISSING
         spellings = list(_spellings(cell))
         for spelling in spellings:
@@ -163,6 +163,8 @@ def _spellings(cell: object) -> Iterator[str]:
         yield from (str(cell), str(cell).lower())
         text = str(int(cell))
     elif isinstance(cell, kinds.Integral):
+        if abs(int(cell)) > 10**_MOST_DIGITS:
+            return
         text = str(int(cell))
     elif isinstance(cell, decimal.Decimal) and cell.is_finite() and cell == cell.to_integral_value():
         if cell.adjusted() > _MOST_DIGITS:

@@ -25,6 +25,7 @@ def read_rows(
     format: Format | None = None,
     exact: bool = True,
     unit: Unit | None = None,
+    in_order: bool = False,
 ) -> "Rows":
     """All rows of a table, encoded: NumPy f32 arrays x [n, d], y [n], mask [n].
 
@@ -36,10 +37,11 @@ def read_rows(
       format: how its text is written, and which columns are left out.
       exact: whether a column that the schema does not declare is refused, rather than left out.
       unit: whose first rows alone count; the others, and rows without a unit, become null rows. None counts all.
+      in_order: whether a row has to leave the places of all others alone, whatever it holds.
 
     Raises:
-      InputError: the table cannot be read, lacks a column, has one that is not declared, has no rows, or has an
-        invalid one under "refuse".
+      InputError: the table cannot be read, lacks a column, has one that is not declared, has no rows, has an invalid
+        one under "refuse", or has no order, where a `unit` or `in_order` needs one.
       RowsError: anything else, such as a lack of memory.
 
     >>> from l2p.tables.schema import Number, Target
@@ -48,7 +50,7 @@ def read_rows(
     >>> rows.x.tolist(), rows.y.tolist()
     ([[0.25], [1.0]], [1.0, 0.0])
     """
-    return joined(rows for _, rows in blocks_of(data, encoding, on_invalid, format, exact, unit))
+    return joined(rows for _, rows in blocks_of(data, encoding, on_invalid, format, exact, unit, in_order))
 
 
 def blocks_of(
@@ -58,12 +60,20 @@ def blocks_of(
     format: Format | None = None,
     exact: bool = True,
     unit: Unit | None = None,
+    in_order: bool = False,
 ) -> Iterator[tuple[Block, "Rows"]]:
     """Raw blocks with their encoded rows, at least one; arguments and errors are those of `read_rows`."""
     if on_invalid not in ("refuse", "null"):
         raise InputError(f"on_invalid is {on_invalid!r}, which is not known; choose 'refuse' or 'null'.")
     schema = encoding.schema
     source = opened(data, schema, format, exact)
+    if unit is not None:
+        check_first_rows(source, unit)
+    if in_order and not source.keeps_places:
+        raise InputError(
+            f"the protector takes rows in the order of the table, but {source.title} has none in which a row that "
+            "changes leaves the places of others alone; export the table to a file, or choose another protector."
+        )
     needed = (*schema.features, schema.target.column, *(() if unit is None else (unit.column,)))
     rule = None if unit is None else FirstRows(unit, schema.missing_words)
     empty = True
@@ -75,6 +85,15 @@ def blocks_of(
         yield block, rows
     if empty:
         raise InputError(f"{source.title} has no rows to learn from; check the file and its filters.")
+
+
+def check_first_rows(source: RawSource, unit: Unit) -> None:
+    """Refuse a table in which one row may change which rows of other units come first; see `FirstRows`."""
+    if not source.ordered:
+        raise InputError(
+            f"of each {unit.column!r} the first rows count, but {source.title} has no order that stays the same "
+            "whatever its rows hold; name a unique column as &key= in the address."
+        )
 
 
 def _with_others_null(rows: "Rows", counted: np.ndarray) -> "Rows":

@@ -1,8 +1,10 @@
 """The declaration of a table: what its columns hold, what is predicted, and whom the guarantee protects."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from l2p.base.errors import InputError
 from l2p.tables.bounds import Interval
@@ -90,6 +92,13 @@ class Schema:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"two columns would both give a feature named {twice!r}; rename one of them.")
+        # Its knots have names once its bounds are bought, when a refusal would be of what was paid for.
+        private = [name for name in self.private_bounds if cast(Number, self.columns[name]).curve is not None]
+        for name, column in itertools.product(private, self.features):
+            if column.startswith(f"{name} near "):
+                raise InputError(
+                    f"the column {column!r} has a name as the knots of the curve of {name!r} have; rename one of them."
+                )
 
     @property
     def features(self) -> tuple[str, ...]:

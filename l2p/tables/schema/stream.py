@@ -16,7 +16,7 @@ from l2p.base.progress import Progress
 from l2p.tables.reading import Format, RawSource
 from l2p.tables.reading.source import BLOCK
 from l2p.tables.schema.encoding import Encoding, OnInvalid
-from l2p.tables.schema.rows import blocks_of, opened
+from l2p.tables.schema.rows import blocks_of, check_first_rows, opened
 from l2p.tables.schema.schema import Schema
 from l2p.task.exact_sums import BLOCK as SUM_BLOCK
 from l2p.task.rows import Rows
@@ -120,11 +120,8 @@ def streamed(
         )
     schema = schema.written_as(format)
     source = opened(data, schema, format)
-    if schema.unit is not None and not source.ordered:
-        raise InputError(
-            f"of each {schema.unit.column!r} the first rows count, but {source.title} has no order that stays the same "
-            "from pass to pass; name a unique column as &key= in the address."
-        )
+    if schema.unit is not None:
+        check_first_rows(source, schema.unit)
     with source.snapshot():
         table = StreamedTable(source, Encoding(schema), on_invalid)
         table.progress = progress

@@ -39,13 +39,18 @@ class Unbounded:
 
     @classmethod
     def read(
-        cls, data: Any, schema: Schema, on_invalid: OnInvalid = "refuse", format: Format | None = None
+        cls,
+        data: Any,
+        schema: Schema,
+        on_invalid: OnInvalid = "refuse",
+        format: Format | None = None,
+        in_order: bool = False,
     ) -> "Unbounded":
         """The table; arguments and errors are those of `l2p.tables.schema.read_rows`."""
         placeholder = Encoding(schema.with_bounds(dict.fromkeys(schema.private_bounds, _ANY)))
         values: dict[str, list[np.ndarray]] = {name: [] for name in schema.private_bounds}
         parts = []
-        for block, rows in blocks_of(data, placeholder, on_invalid, format, unit=schema.unit):
+        for block, rows in blocks_of(data, placeholder, on_invalid, format, unit=schema.unit, in_order=in_order):
             with withheld("reading a table"):
                 for name, column in values.items():
                     column.append(numbers(block[name], schema.missing_words))

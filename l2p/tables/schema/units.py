@@ -9,10 +9,14 @@ import numpy as np
 from l2p.base.errors import InputError, withheld
 from l2p.tables.schema.target import Unit
 
-#: Long numbers as spreadsheets write them.
-_ROUNDED = re.compile(r"[+-]?\d\.\d+[eE]\+\d+")
+#: Long numbers as spreadsheets and programs write them.
+_ROUNDED = re.compile(r"[+-]?\d+[.,]\d*[eE][+-]?\d+")
+#: The same without a point, which are exact where they are not long; 12e5 may be a name.
+_POWER = re.compile(r"[+-]?\d+[eE]\+\d+")
 #: Whole numbers that a file writes with a point, as one with gaps among its numbers does.
 _WHOLE = re.compile(r"([+-]?\d+)\.0+")
+#: Whole numbers from here on may have been others before they were kept as floats.
+_LEAST_ROUNDED = 2.0**53
 
 
 class FirstRows:
@@ -30,7 +34,8 @@ class FirstRows:
     texts in capitals. A row without a unit (missing, or one of the words for it) is null, whosoever it is.
 
     Floats may stand for several units each: whole ones from 2^53 on (2^24 in single precision), others with more digits
-    than their precision tells apart, and texts such as 1.23457E+17, to which spreadsheets round long numbers: refused.
+    than their precision tells apart, and texts such as 1.23457E+17 or 9007199254740992.0, to which programs round long
+    numbers: refused.
 
     It holds the name and the count of every unit that it has met, which is all that grows with the table.
 
@@ -90,13 +95,18 @@ def unit_of(cell: object) -> str:
             )
         return str(int(cell)) if cell == np.floor(cell) else str(cell)
     text = str(cell).strip()
-    if _ROUNDED.fullmatch(text):
+    if _ROUNDED.fullmatch(text) or (_POWER.fullmatch(text) and abs(float(text)) >= _LEAST_ROUNDED):
         raise InputError(
             "the column of the unit holds numbers in scientific notation, as spreadsheets write long ones after "
             "rounding them, so two units might be taken for one; export the column as text."
         )
-    match = _WHOLE.fullmatch(text)
-    return text if match is None else match[1]
+    whole = _WHOLE.fullmatch(text)
+    if whole is not None and abs(float(text)) >= _LEAST_ROUNDED:
+        raise InputError(
+            "the column of the unit holds long numbers with a decimal point, as programs write whole numbers that they "
+            "rounded, so two units might be taken for one; export the column as text."
+        )
+    return text if whole is None else whole[1]
 
 
 def _is_exact(cell: float | np.floating) -> bool:

@@ -109,6 +109,9 @@ def test_files_one_after_the_other_are_one_table(tmp_path):
     source = open_table([paths[0], tmp_path / "other.csv"])
     with pytest.raises(InputError, match="has other columns than"):
         source.check_columns(["age", "back"])
+    for twice in (tmp_path / "plain.csv", tmp_path / "sub" / ".." / "plain.csv", f"{tmp_path}/pl*.csv"):
+        with pytest.raises(InputError, match="named twice, so its rows would count twice"):
+            open_table([paths[0], twice])
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])

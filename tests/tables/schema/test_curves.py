@@ -122,3 +122,6 @@ def test_bought_bounds_place_the_knots():
 def test_two_columns_may_not_give_one_name():
     with pytest.raises(InputError, match="both give a feature named 'age near 50'"):
         Schema({"age": Number(0, 100, curve=3), "age near 50": Number(0, 1)}, BACK)
+    # Where the knots of a private curve lie is not known before its bounds are bought.
+    with pytest.raises(InputError, match="has a name as the knots of the curve of 'age' have"):
+        Schema({"age": Number.private(curve=3), "age near 50": Number(0, 1)}, BACK)

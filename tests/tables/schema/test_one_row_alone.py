@@ -1,5 +1,7 @@
 """A row's encoding does not depend on another row, whose cell may decide the type of the whole column."""
 
+import decimal
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,13 @@ def test_a_row_is_encoded_the_same_whatever_another_row_holds(cells, cell):
     expected = encoded([1, 2, -3, 1, 7])
     assert expected.any(axis=1).all()
     assert np.array_equal(encoded([*cells, cell]), expected)
+
+
+@pytest.mark.parametrize(
+    "cell", ["1" * 5000, 10**5000, decimal.Decimal("sNaN")], ids=["a long text", "a large number", "no number"]
+)
+def test_a_cell_that_is_no_float_stops_no_other_row(cell):
+    assert np.array_equal(encoded([1, 2, -3, 1, cell]), encoded([1, 2, -3, 1, 7]))
 
 
 @pytest.mark.parametrize("label", OTHERS, ids=repr)

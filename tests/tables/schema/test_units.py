@@ -1,5 +1,6 @@
 """Rows of a unit that count: they depend on its own rows, whoever else is in the table and wherever blocks end."""
 
+import dataclasses
 import decimal
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import l2p
 from l2p.base.errors import InputError
-from l2p.tables.schema import Encoding, Number, Schema, Target, Unit, read_rows
+from l2p.tables.schema import Encoding, Ignore, Number, Schema, Target, Unit, read_rows
 from l2p.tables.schema.units import FirstRows, unit_of
 
 MOST = 2
@@ -102,9 +104,11 @@ def test_floats_that_stand_for_several_units_are_refused():
     ):
         with pytest.raises(InputError, match="more digits than they tell apart"):
             rule.keep(np.asarray(cells), np.ones(1, bool))
-    with pytest.raises(InputError, match="export the column as text"):
-        rule.keep(np.array(["1.23457E+17"], object), np.ones(1, bool))
+    for text in ("1.23457E+17", "1.2345678901234568E17", "1,23457E+17", "1E+17", "1e+16", "9007199254740992.0"):
+        with pytest.raises(InputError, match="export the column as text"):
+            rule.keep(np.array([text], object), np.ones(1, bool))
     safe = [np.float32([2**24 - 1, 0.25]), np.array([2**24 + 1.0, 0.125]), np.array(["1E5", "12E+3"], object)]
+    safe.append(np.array(["9007199254740991.0", "9007199254740993"], object))
     assert all(rule.keep(cells, np.ones(2, bool)).all() for cells in safe)
 
 
@@ -117,7 +121,8 @@ def test_units_that_are_long_decimals_are_refused_where_they_would_become_floats
     table = pa.table({"person": pa.array(names, pa.decimal128(18, 2)), "age": [1.0, 2.0], "y": [0, 1]})
     schema = Schema({"age": Number(0, 9)}, Target("y", (0, 1)), Unit("person", 1))
     parquet.write_table(table, tmp_path / "a.parquet")
-    data = [tmp_path / "a.parquet"] * 2 if source.endswith("files") else tmp_path / "a.parquet"
+    parquet.write_table(table, tmp_path / "b.parquet")
+    data = [tmp_path / "a.parquet", tmp_path / "b.parquet"] if source.endswith("files") else tmp_path / "a.parquet"
     if source == "duckdb":
         duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
         with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
@@ -131,3 +136,23 @@ def test_units_that_are_long_decimals_are_refused_where_they_would_become_floats
     short = table.set_column(0, "person", few)
     for table_form in (short, {name: table[name].to_pylist() for name in table.column_names}):
         assert read_rows(table_form, Encoding(schema), unit=schema.unit).mask.tolist() == [1.0, 1.0]
+
+
+def test_a_table_whose_order_its_rows_decide_has_no_first_rows_and_no_places(tmp_path):
+    """Of a sorted view another person's row decides which of a person's rows comes first."""
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+        connection.execute("CREATE TABLE ward AS SELECT range AS id, id % 3 AS person, .5 AS age, 0 AS y FROM range(9)")
+        connection.execute("CREATE VIEW sorted AS SELECT * FROM ward ORDER BY person")
+    schema = Schema({"id": Ignore(), "age": Number(0, 9)}, Target("y", (0, 1)), Unit("person", 1))
+    alone = dataclasses.replace(schema, columns={**schema.columns, "person": Ignore()}, unit=None)
+    view, table = (f"duckdb://{tmp_path}/a.duckdb?table={name}" for name in ("sorted", "ward"))
+    for private in (schema, dataclasses.replace(schema, columns={"id": Ignore(), "age": Number.private()})):
+        with pytest.raises(InputError, match="no order that stays the same whatever its rows hold; name a unique"):
+            l2p.private_train(view, "noisygd", l2p.Budget(1.0, 1e-2), schema=private)
+    for address in (f"{view}&key=id", table):
+        assert read_rows(address, Encoding(schema), unit=schema.unit).mask.sum() == 3
+    for address in (view, f"{view}&key=id"):
+        with pytest.raises(InputError, match=r"takes rows in the order of the table, but .* has none"):
+            l2p.private_train(address, "private_meta", l2p.Budget(1.0, 1e-2), schema=alone)
+    assert read_rows(table, Encoding(alone), in_order=True).mask.sum() == 9
