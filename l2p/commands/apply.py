@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from l2p.checkpoints.named import NamedProtector
     from l2p.commands.declared import DeclaredTable
     from l2p.privacy.budget import Budget
+    from l2p.run.protector import Protector
     from l2p.task.rows import Rows
 
     Accountant = str
@@ -139,7 +140,7 @@ class Apply(TableOptions):
             warn(print_plan(named, budget, declared, self.rows, self.ledger, protector.private, share, public_rows))
             return 0
 
-        data, options = self._to_train(declared, public_rows, protector.private, named.protector.streams, stack)
+        data, options = self._to_train(declared, public_rows, protector.private, named.protector, stack)
         test = self._test_rows(declared, data)
         if target.classes and self.on_invalid == "null":
             warn([_UNSEEN])
@@ -197,7 +198,7 @@ class Apply(TableOptions):
         declared: "DeclaredTable",
         public: "Rows | None",
         chooses: bool,
-        can_stream: bool,
+        trained_by: "Protector",
         stack: contextlib.ExitStack,
     ) -> "tuple[Any, dict[str, Any]]":
         """Data and options of the training: a raw table with its schema, a table that streams until `stack` closes, or
@@ -210,9 +211,9 @@ class Apply(TableOptions):
             from l2p.commands import in_database
 
             return stack.enter_context(in_database.rows_of(declared)), {}
-        streaming = streams(self.stream, declared, self.rows, chooses, can_stream)
+        streaming = streams(self.stream, declared, self.rows, chooses, trained_by.streams)
         if chooses:
-            rows = declared.rows()
+            rows = declared.rows(trained_by.reads_in_order)
             if public is not None:
                 refuse_equal((rows,), public)
             return Task(rows, public=public), {}

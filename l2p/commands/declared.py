@@ -65,10 +65,10 @@ class DeclaredTable:
                 "out."
             )
 
-    def rows(self) -> Rows:
-        """The rows to learn from, by a choice among several runs."""
+    def rows(self, in_order: bool) -> Rows:
+        """The rows to learn from, by a choice among several runs, which may take them `in_order`."""
         self.check_plain()
-        return read_rows(self.files, Encoding(self.schema), self.on_invalid, self.format)
+        return read_rows(self.files, Encoding(self.schema), self.on_invalid, self.format, in_order=in_order)
 
     def public_rows(self, files: Sequence[str]) -> Rows:
         """Public rows, of the same columns; an invalid one is refused, since it can be corrected."""

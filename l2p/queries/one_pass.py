@@ -38,8 +38,8 @@ class OnePass(Query):
     interpolation for differential privacy"; Feldman et al., Theorems 22 and 23, prove the same as Renyi divergences of
     all orders.) With K = 0 the last row has no amplification.
 
-    Under `add_remove` every later row would shift to another step, so it is refused; so are tables whose order their rows
-    decide (`Protector.reads_in_order`).
+    Under `add_remove` every later row would shift to another step, so it is refused; so are tables whose order their
+    rows decide (`Protector.reads_in_order`).
 
     Attributes:
       model: with finite smoothness, and an intercept (static).

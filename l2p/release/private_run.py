@@ -102,7 +102,7 @@ def _train(
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
     # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
     # float64; `start` and `advance` keep everything else in float32.
-    with noise.computing("training"), np.errstate(over="ignore"):
+    with noise.computing("training"), np.errstate(over="ignore", invalid="ignore"):
         private = task.private if isinstance(task.private, Rows) else checks.Checked.over(task.private, labels)
         rows = private if task.public is None else public_data.apart(private, task.public)
         if isinstance(rows, Rows):

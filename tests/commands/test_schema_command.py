@@ -249,7 +249,8 @@ def test_python_takes_the_default_for_the_declared_target_and_checks_it_before_i
     tmp_path, monkeypatch, classes, model
 ):
     admitted = []
-    monkeypatch.setattr(api, "admit", lambda name, *_, **__: admitted.append(name) or SimpleNamespace(sources=None))
+    named = SimpleNamespace(sources=None, protector=SimpleNamespace(reads_in_order=False))
+    monkeypatch.setattr(api, "admit", lambda name, *_, **__: admitted.append(name) or named)
     with pytest.raises(InputError, match="nosuch"):
         l2p.private_train(tmp_path / "nosuch.csv", budget=BUDGET, model=model, schema=declared(*classes))
     assert admitted == [default_protector(model)]

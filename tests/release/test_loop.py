@@ -15,6 +15,7 @@ from l2p.privacy.card.learned import NOISE, NOTHING, SIGNAL, UNTOLD
 from l2p.privacy.independent import compose
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
+from l2p.release.losses.loop_noise import NO_UPDATE
 from l2p.release.verification import verify
 from tests.release.losses import DATA, NETWORKS, NUM_ROWS, START, cross_entropy, logistic
 
@@ -214,7 +215,9 @@ def test_a_loop_goes_on_from_no_state_of_another_plan(other):
             refused()
     with pytest.raises(jax.errors.JaxRuntimeError, match="of a loop that was planned otherwise"):
         jax.block_until_ready(step_of(again)(params, state, DATA))
-    assert again.card().steps == 0
+    card = again.card()
+    assert card.steps == 0
+    assert NO_UPDATE in card.warnings
 
 
 def test_steps_beyond_the_plan_and_after_the_card_are_refused():

@@ -32,6 +32,12 @@ from l2p.task.entropy import Entropy
 from l2p.task.exact_sums import MARGIN
 from l2p.task.noise import GRID_STEPS, Batch, BatchDraw, Draw, Noise
 
+#: Warning on the card of a loop without an answer.
+NO_UPDATE = (
+    "This loop answered no update. A step that was compiled for an earlier loop, and goes on from that one's state, is "
+    "answered, counted and paid for there: ask that loop for its card."
+)
+
 
 class HostSide:
     """Answers of one loop: at most as many as were planned, each with at least the noise that was planned for it.
@@ -167,7 +173,7 @@ class HostSide:
             public=None,
             engine=None,
             learned=self._evidence.sentence if steps else NOTHING,
-            warnings=[*self._warnings, *unsettled],
+            warnings=[*self._warnings, *unsettled, *([] if steps else [NO_UPDATE])],
             model=self._model,
             unit=ROW,
             num_rows=self._num_rows,

@@ -53,12 +53,14 @@ class Arrow(RawSource):
 
     @classmethod
     def of_table(cls, table: Any) -> "Arrow":
-        """Anything with `__arrow_c_stream__`."""
+        """Anything with `__arrow_c_stream__`; what is no table may be a query, whose order nothing settles."""
         pa = import_pyarrow("reading an Arrow table")
         title = "the table"
         with refused_as(f"{title} cannot be read as an Arrow table; check where it comes from", pa.ArrowException):
-            table = table if isinstance(table, pa.Table) else pa.table(table)
-        return cls(title, distinct(table.schema.names, title), types_of(table.schema), table, inexact_in(table.schema))
+            read = table if isinstance(table, pa.Table) else pa.table(table)
+        source = cls(title, distinct(read.schema.names, title), types_of(read.schema), read, inexact_in(read.schema))
+        source.ordered = isinstance(table, (pa.Table, pa.RecordBatch))
+        return source
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[Block]:
         pa = import_pyarrow("reading an Arrow table")

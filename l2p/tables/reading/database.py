@@ -73,6 +73,15 @@ class Database(RawSource):
         """Expression by which a statement selects a column."""
         return quoted(name)
 
+    def _order(self, key: str) -> str:
+        """Expression by which a statement sorts. Texts sort by their bytes, since a collation may take two for equal,
+        whose order would be open."""
+        return self._bytes(key) if self.types.get(key) == "category" else quoted(key)
+
+    @abc.abstractmethod
+    def _bytes(self, name: str) -> str:
+        """Expression of the bytes of a column of texts."""
+
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         if self._connection is not None:
@@ -90,7 +99,7 @@ class Database(RawSource):
         self._check_types(wanted)
         key = self.key
         names = tuple(dict.fromkeys((*wanted, *(() if key is None else (key,)))))
-        statement = selection(map(self._selected, names), self.address.table, key)
+        statement = selection(map(self._selected, names), self.address.table, None if key is None else self._order(key))
         pa = import_pyarrow("reading a database")
         with contextlib.ExitStack() as stack:
             with self._refused():
@@ -157,7 +166,7 @@ def quoted(name: str) -> str:
 
 
 def selection(columns: Iterator[str], table: Sequence[str], key: str | None) -> str:
-    """The statement that selects columns of a table in the order of a key."""
+    """The statement that selects columns of a table in the order of an expression."""
     # Names cannot be bound as parameters. Each is quoted, so that it is a name whatever it holds.
-    order = "" if key is None else f" ORDER BY {quoted(key)}"
+    order = "" if key is None else f" ORDER BY {key}"
     return f"SELECT {', '.join(columns)} FROM {'.'.join(map(quoted, table))}{order}"  # noqa: S608

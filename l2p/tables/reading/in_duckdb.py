@@ -10,7 +10,7 @@ from typing import Any
 from l2p.base.errors import InputError
 from l2p.tables.reading.address import Address
 from l2p.tables.reading.arrow import import_pyarrow, inexact_in, types_of
-from l2p.tables.reading.database import Database, Description, selection
+from l2p.tables.reading.database import Database, Description, quoted, selection
 from l2p.tables.reading.source import BLOCK
 
 #: MB that DuckDB may hold in memory, and MB for each column of a wide table: it keeps what it has read as long as there
@@ -72,6 +72,9 @@ class DuckDB(Database):
         columns = connection.sql(selection(iter("*"), self.address.table, None)).limit(0).to_arrow_table().schema
         # Scans of tables keep the order of insertion; those of views need not.
         return Description(columns.names, types_of(columns), is_table, inexact_in(columns))
+
+    def _bytes(self, name: str) -> str:
+        return f"encode(CAST({quoted(name)} AS VARCHAR))"
 
     @contextlib.contextmanager
     def _batches(self, connection: Any, statement: str) -> Iterator[Any]:

@@ -94,6 +94,9 @@ class PostgreSQL(Database):
         cast = _CASTS.get(self._kinds[name])
         return quoted(name) if cast is None else f"{quoted(name)}::{cast} AS {quoted(name)}"
 
+    def _bytes(self, name: str) -> str:
+        return f'{quoted(name)}::text COLLATE "C"'
+
     @contextlib.contextmanager
     def _batches(self, connection: Any, statement: str) -> Iterator[Any]:
         with connection.cursor() as cursor:

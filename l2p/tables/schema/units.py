@@ -10,11 +10,11 @@ from l2p.base.errors import InputError, withheld
 from l2p.tables.schema.target import Unit
 
 #: Long numbers as spreadsheets and programs write them.
-_ROUNDED = re.compile(r"[+-]?\d+[.,]\d*[eE][+-]?\d+")
+_ROUNDED = re.compile(r"[+-]?\d*[.,]\d*[eE][+-]?\d+")
 #: The same without a point, which are exact where they are not long; 12e5 may be a name.
 _POWER = re.compile(r"[+-]?\d+[eE]\+\d+")
 #: Whole numbers that a file writes with a point, as one with gaps among its numbers does.
-_WHOLE = re.compile(r"([+-]?\d+)\.0+")
+_WHOLE = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 #: Whole numbers from here on may have been others before they were kept as floats.
 _LEAST_ROUNDED = 2.0**53
 
@@ -53,7 +53,9 @@ class FirstRows:
 
     def __init__(self, unit: Unit, missing_words: Collection[str] = ()):
         self._most = unit.max_rows
-        self._missing = frozenset(missing_words) | {""}
+        self._missing = {"", *missing_words}
+        # A word that is a number stands for it however a cell writes it, as in columns of numbers.
+        self._missing_numbers = {number for word in missing_words if (number := _number(word)) is not None}
         self._counts: dict[str, int] = {}
 
     @withheld("counting the rows of units")
@@ -66,7 +68,7 @@ class FirstRows:
         counted = np.zeros(len(cells), bool)
         for row, cell in enumerate(cells if cells.dtype.kind == "f" else cells.tolist()):
             name = unit_of(cell) if valid[row] else ""
-            if name in self._missing:
+            if name in self._missing or (self._missing_numbers and _number(name) in self._missing_numbers):
                 continue
             count = self._counts.get(name, 0)
             if count < self._most:
@@ -107,6 +109,14 @@ def unit_of(cell: object) -> str:
             "rounded, so two units might be taken for one; export the column as text."
         )
     return text if whole is None else whole[1]
+
+
+def _number(text: str) -> float | None:
+    """The number that a text is; None for another."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _is_exact(cell: float | np.floating) -> bool:

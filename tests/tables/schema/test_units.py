@@ -78,6 +78,12 @@ def test_a_row_without_a_unit_is_null_and_an_invalid_row_takes_no_place():
     cells = np.array([None, "NA", "", float("nan"), "u", "u", "u"], object)
     valid = np.array([True, True, True, True, False, True, True])
     assert rule.keep(cells, valid).tolist() == [False] * 5 + [True, False]
+    rule = FirstRows(Unit("person", 9), {"-999.0", "9.99"})
+    for cells in (
+        np.array(["-999", "-999.00", "-999.", "9.990", "9"], object),
+        np.array([-999.0, -999.0, 9.99, 9.99, 9]),
+    ):
+        assert rule.keep(cells, np.ones(5, bool)).tolist() == [False] * 4 + [True]
 
 
 def test_one_unit_written_in_several_ways_is_one():
@@ -156,3 +162,20 @@ def test_a_table_whose_order_its_rows_decide_has_no_first_rows_and_no_places(tmp
         with pytest.raises(InputError, match=r"takes rows in the order of the table, but .* has none"):
             l2p.private_train(address, "private_meta", l2p.Budget(1.0, 1e-2), schema=alone)
     assert read_rows(table, Encoding(alone), in_order=True).mask.sum() == 9
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:  # a query, and what it gave
+        with pytest.raises(InputError, match="no order that stays the same"):
+            read_rows(connection.sql("FROM sorted"), Encoding(schema), unit=schema.unit)
+        once = connection.sql("FROM sorted").to_arrow_table()
+        assert read_rows(once, Encoding(schema), unit=schema.unit).mask.sum() == 3
+
+
+def test_rows_sort_by_the_bytes_of_a_key_whatever_its_collation_takes_for_equal(tmp_path):
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
+        connection.execute("CREATE TABLE ward (id VARCHAR COLLATE NOCASE, person INT, age DOUBLE, y INT)")
+        cells = "person, 1 + 8 * big, 0 FROM range(400) AS t(person), range(2) AS u(big)"
+        connection.execute("INSERT INTO ward SELECT CASE WHEN big = 1 THEN 'K' ELSE 'k' END || person, " + cells)
+    schema = Schema({"id": Ignore(), "age": Number(0, 9)}, Target("y", (0, 1)), Unit("person", 1))
+    rows = read_rows(f"duckdb://{tmp_path}/a.duckdb?table=ward&key=id", Encoding(schema), unit=schema.unit)
+    assert (rows.x[rows.mask > 0] == 1.0).all()  # 'K' comes before 'k'
+    assert rows.mask.sum() == 400
