@@ -12,7 +12,7 @@ import pytest
 
 import l2p
 from l2p.base.errors import InputError
-from l2p.base.whole_folder import written_whole
+from l2p.base.whole_folder import MODEL_FILE, written_whole
 from l2p.commands import apply
 from l2p.commands.cli import main
 from l2p.models import Logistic
@@ -102,7 +102,7 @@ class Saves:
         self.sizes = sizes
 
     def save(self, folder):
-        with written_whole(folder, last="b") as place:
+        with written_whole(folder) as place:
             for name, size in self.sizes.items():
                 (place / name).write_bytes(bytes(size))
 
@@ -120,8 +120,8 @@ def test_a_result_that_fits_elsewhere_goes_there_whole_and_none_of_it_stays(tmp_
     monkeypatch.setattr(tempfile, "mkdtemp", with_room)
     with limit:
         limit.enter_context(full_disk(1000))
-        folder = apply.saved(Saves({"a": 500, "b": 5000}), out)
-    assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
+        folder = apply.saved(Saves({"card.json": 500, MODEL_FILE: 5000}), out)
+    assert sorted(path.name for path in folder.iterdir()) == ["card.json", MODEL_FILE]
     assert list(out.iterdir()) == []
     assert str(folder) in capsys.readouterr().err
 

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 import l2p
 from l2p.base.errors import InputError
+from l2p.commands.cli import main
 from l2p.tables.schema import Encoding, Ignore, Number, Schema, Target, Unit, read_rows
 from l2p.tables.schema.units import FirstRows, unit_of
+from tests.canaries import observed
 
 MOST = 2
 people = st.lists(st.sampled_from(["u", "v", "w", "", "NA"]), max_size=14)
@@ -162,6 +164,13 @@ def test_a_table_whose_order_its_rows_decide_has_no_first_rows_and_no_places(tmp
         with pytest.raises(InputError, match=r"takes rows in the order of the table, but .* has none"):
             l2p.private_train(address, "private_meta", l2p.Budget(1.0, 1e-2), schema=alone)
     assert read_rows(table, Encoding(alone), in_order=True).mask.sum() == 9
+    alone.write(tmp_path / "schema.json")
+    command = ["apply", "--data", view, "--schema", str(tmp_path / "schema.json"), "--epsilon", "1", "--delta", "1e-2"]
+    code, text = observed(
+        lambda: main([*command, "--protector", "private_meta:private", "--out", str(tmp_path / "run")])
+    )
+    assert code == 2
+    assert "takes rows in the order of the table" in text
     with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:  # a query, and what it gave
         with pytest.raises(InputError, match="no order that stays the same"):
             read_rows(connection.sql("FROM sorted"), Encoding(schema), unit=schema.unit)
