@@ -198,7 +198,7 @@ class Apply(TableOptions):
         declared: "DeclaredTable",
         public: "Rows | None",
         chooses: bool,
-        trained_by: "Protector",
+        protector: "Protector",
         stack: contextlib.ExitStack,
     ) -> "tuple[Any, dict[str, Any]]":
         """Data and options of the training: a raw table with its schema, a table that streams until `stack` closes, or
@@ -211,9 +211,9 @@ class Apply(TableOptions):
             from l2p.commands import in_database
 
             return stack.enter_context(in_database.rows_of(declared)), {}
-        streaming = streams(self.stream, declared, self.rows, chooses, trained_by.streams)
+        streaming = streams(self.stream, declared, self.rows, chooses, protector.streams)
         if chooses:
-            rows = declared.rows(trained_by.reads_in_order)
+            rows = declared.rows(protector.reads_in_order)
             if public is not None:
                 refuse_equal((rows,), public)
             return Task(rows, public=public), {}

@@ -1,6 +1,5 @@
 """Rows of a unit that count: they depend on its own rows, whoever else is in the table and wherever blocks end."""
 
-import dataclasses
 import decimal
 
 import numpy as np
@@ -8,12 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import l2p
 from l2p.base.errors import InputError
-from l2p.commands.cli import main
-from l2p.tables.schema import Encoding, Ignore, Number, Schema, Target, Unit, read_rows
+from l2p.tables.schema import Encoding, Number, Schema, Target, Unit, read_rows
 from l2p.tables.schema.units import FirstRows, unit_of
-from tests.canaries import observed
 
 MOST = 2
 people = st.lists(st.sampled_from(["u", "v", "w", "", "NA"]), max_size=14)
@@ -144,47 +140,3 @@ def test_units_that_are_long_decimals_are_refused_where_they_would_become_floats
     short = table.set_column(0, "person", few)
     for table_form in (short, {name: table[name].to_pylist() for name in table.column_names}):
         assert read_rows(table_form, Encoding(schema), unit=schema.unit).mask.tolist() == [1.0, 1.0]
-
-
-def test_a_table_whose_order_its_rows_decide_has_no_first_rows_and_no_places(tmp_path):
-    """Of a sorted view another person's row decides which of a person's rows comes first."""
-    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
-    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
-        connection.execute("CREATE TABLE ward AS SELECT range AS id, id % 3 AS person, .5 AS age, 0 AS y FROM range(9)")
-        connection.execute("CREATE VIEW sorted AS SELECT * FROM ward ORDER BY person")
-    schema = Schema({"id": Ignore(), "age": Number(0, 9)}, Target("y", (0, 1)), Unit("person", 1))
-    alone = dataclasses.replace(schema, columns={**schema.columns, "person": Ignore()}, unit=None)
-    view, table = (f"duckdb://{tmp_path}/a.duckdb?table={name}" for name in ("sorted", "ward"))
-    for private in (schema, dataclasses.replace(schema, columns={"id": Ignore(), "age": Number.private()})):
-        with pytest.raises(InputError, match="no order that stays the same whatever its rows hold; name a unique"):
-            l2p.private_train(view, "noisygd", l2p.Budget(1.0, 1e-2), schema=private)
-    for address in (f"{view}&key=id", table):
-        assert read_rows(address, Encoding(schema), unit=schema.unit).mask.sum() == 3
-    for address in (view, f"{view}&key=id"):
-        with pytest.raises(InputError, match=r"takes rows in the order of the table, but .* has none"):
-            l2p.private_train(address, "private_meta", l2p.Budget(1.0, 1e-2), schema=alone)
-    assert read_rows(table, Encoding(alone), in_order=True).mask.sum() == 9
-    alone.write(tmp_path / "schema.json")
-    command = ["apply", "--data", view, "--schema", str(tmp_path / "schema.json"), "--epsilon", "1", "--delta", "1e-2"]
-    code, text = observed(
-        lambda: main([*command, "--protector", "private_meta:private", "--out", str(tmp_path / "run")])
-    )
-    assert code == 2
-    assert "takes rows in the order of the table" in text
-    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:  # a query, and what it gave
-        with pytest.raises(InputError, match="no order that stays the same"):
-            read_rows(connection.sql("FROM sorted"), Encoding(schema), unit=schema.unit)
-        once = connection.sql("FROM sorted").to_arrow_table()
-        assert read_rows(once, Encoding(schema), unit=schema.unit).mask.sum() == 3
-
-
-def test_rows_sort_by_the_bytes_of_a_key_whatever_its_collation_takes_for_equal(tmp_path):
-    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
-    with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
-        connection.execute("CREATE TABLE ward (id VARCHAR COLLATE NOCASE, person INT, age DOUBLE, y INT)")
-        cells = "person, 1 + 8 * big, 0 FROM range(400) AS t(person), range(2) AS u(big)"
-        connection.execute("INSERT INTO ward SELECT CASE WHEN big = 1 THEN 'K' ELSE 'k' END || person, " + cells)
-    schema = Schema({"id": Ignore(), "age": Number(0, 9)}, Target("y", (0, 1)), Unit("person", 1))
-    rows = read_rows(f"duckdb://{tmp_path}/a.duckdb?table=ward&key=id", Encoding(schema), unit=schema.unit)
-    assert (rows.x[rows.mask > 0] == 1.0).all()  # 'K' comes before 'k'
-    assert rows.mask.sum() == 400
