@@ -122,6 +122,7 @@ def extremes(protector, seed):
     return jax.tree_util.tree_map_with_path(extreme, protector)
 
 
+@pytest.mark.long(cases=["kalman"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["universal", "kalman", "hyfree", "agd"])
 def test_whatever_the_numbers_of_a_checkpoint_are_its_run_stays_within_its_budget(tmp_path, name):

@@ -84,6 +84,7 @@ def test_a_test_table_without_a_valid_row_is_refused(options, refused, tmp_path)
     assert "test.csv has no valid row, so there is no score" in refused(apply, options | changes)
 
 
+@pytest.mark.long(cases=["pld"])
 @pytest.mark.slow
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_apply_trains_on_batches(options, accountant):

@@ -80,7 +80,7 @@ def test_a_cell_certifies_all_of_its_runs_within_its_budget_competes_and_resumes
     assert compare(config) == rows
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_run_and_its_score_keep_to_their_shares(rows):
     selection = plan()
     chosen = choose([selection], rows, [0, 3], START)

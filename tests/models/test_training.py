@@ -138,6 +138,7 @@ def plain_descent(model, rows, rate, x, start=None):
     return params
 
 
+@pytest.mark.long(cases=["mlp", "softmax", "quadratic"])
 @pytest.mark.slow
 @ALL
 def test_with_a_huge_budget_and_clip_norm_it_is_plain_gradient_descent(name):
@@ -149,6 +150,7 @@ def test_with_a_huge_budget_and_clip_norm_it_is_plain_gradient_descent(name):
     assert np.abs(expected - np.asarray(model.init(D))).max() > 0.01
 
 
+@pytest.mark.long(cases=["mlp", "softmax"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax", "mlp", "quadratic"])
 def test_centred_it_is_plain_gradient_descent_on_centred_rows_mapped_back(name):
@@ -233,7 +235,7 @@ def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
     assert best - 1e-6 <= reached <= best + 0.001 / 4 + 1e-4
 
 
-@pytest.mark.long(cases=["mlp", "softmax"])
+@pytest.mark.long(cases=["mlp", "softmax", "svm"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "svm", "softmax", "mlp"])
 def test_the_minimiser_is_a_stationary_point(name):

@@ -220,6 +220,7 @@ def ask(query, weights=SHARES, rows=None, noise=Nothing):
     return here, here.ask(query)
 
 
+@pytest.mark.long(cases=["cross moment"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gradient", "normalized", "loss", "second moment", "cross moment"])
 def test_a_simulation_weighs_each_row_by_its_class(name):

@@ -170,8 +170,7 @@ def test_an_envelope_beyond_the_budget_or_without_a_proof_is_refused():
         EnvelopeFilter("pld", Budget(0.8, 1e-15), SAMPLER, STEPS, QUERIES)
 
 
-@pytest.mark.slow
-@pytest.mark.long(cases=["1.5"])
+@pytest.mark.long
 @pytest.mark.parametrize("decay", [0.0, 1.5])
 def test_a_rehearsed_schedule_uses_the_budget_up_and_beats_the_renyi_filter(decay):
     """Spending grows by exp(decay) from the first step to the last."""

@@ -255,8 +255,7 @@ def test_noise_is_enough_and_no_more_at_every_order_and_cost(name, rate, adjacen
         assert np.all(filter.prices(mechanism, noise[row].astype(float), True) <= costs[row])
 
 
-@pytest.mark.slow
-@pytest.mark.long(cases=["zero_out"])
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", [ZERO_OUT, REPLACE_ONE])
 def test_an_order_planned_for_the_steps_needs_no_more_noise(adjacency):
     gains = []

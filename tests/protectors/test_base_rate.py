@@ -108,8 +108,7 @@ def test_without_the_query_the_start_is_the_models():
     np.testing.assert_array_equal(params, model.init(2))
 
 
-@pytest.mark.slow
-@pytest.mark.long(but=["softmax:3"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["logistic", "softmax:3", "square"])
 def test_the_error_of_the_start_is_as_large_as_it_is_said_to_be(name):
     model, budget = find_model(name), Budget(0.2, 1e-6)

@@ -239,6 +239,7 @@ def test_it_says_truly_whether_its_noise_depends_on_the_rows(name):
 
 @pytest.mark.long(cases=["ppsgd", "control, permutation epochs", "paper", "agd"])
 # ------------------------------------------------------------------------------------------------------------- replays
+@pytest.mark.long(cases=["control, eigenbasis", "hyfree"])
 @every_kind("vmapped")
 def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
     case = CASES[name]
@@ -262,13 +263,13 @@ def test_a_run_vmapped_over_budgets_and_seeds_is_the_run_alone(name):
         np.testing.assert_allclose(batched.noise_multiplier, single_run.noise_multiplier, rtol=1e-4)
 
 
+@pytest.mark.long(cases=["ppsgd", "paper", "bolt_on", "agd", "hyfree"])
 @every_kind("parts")
 def test_a_run_in_parts_is_the_run_in_one_piece_bit_for_bit(name):
     chex.assert_trees_all_equal(single(name, parts=(PART, PART, PART)), single(name))
 
 
-@pytest.mark.long(cases=["dpsgd", "noisygd"])
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", KINDS if EVERY_CASE else ("noisygd", "dpsgd", "hyfree", "bolt_on"))
 def test_a_run_without_jit_is_the_run_with_it(name):
     case = CASES[name]
@@ -292,7 +293,9 @@ def test_seeds_differ_and_the_same_seed_is_the_same_run(name):
     chex.assert_trees_all_equal(jax.device_get(again), single(name)[1])
 
 
-@pytest.mark.long(cases=["hyfree", "control, permutation epochs", "paper", "ppsgd"])
+@pytest.mark.long(
+    cases=["hyfree", "control, permutation epochs", "paper", "ppsgd", "control, eigenbasis", "agd", "bolt_on"]
+)
 @every_kind("release")
 def test_a_release_in_chunks_is_the_release_in_one_piece_and_within_budget(name):
     case = CASES[name]

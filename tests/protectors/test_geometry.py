@@ -104,7 +104,7 @@ def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_at_one_budget_it_finds_what_a_run_on_rows_as_they_come_does_not():
     def loss(protector: Stepwise) -> float:
         losses = jax.vmap(lambda key: mean_loss(run(protector, jnp.zeros(D + 1), ROWS, SETUP, key)[0], MODEL, ROWS))

@@ -117,6 +117,8 @@ LONG = (
     "outpert",
     "disk",
     "auto_clip",
+    "deep",
+    "ngd",
 )
 
 

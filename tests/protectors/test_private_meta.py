@@ -132,7 +132,7 @@ def test_no_part_of_a_meta_gradient_is_released_without_noise(monkeypatch):
     assert np.all(np.isclose(residues, 0.0) | np.isclose(residues, 1.0))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_noise_it_is_descent_along_clipped_meta_gradients():
     params = jax.jit(lambda rows: query(0.0).answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT))(ROWS)
     vector = to_vector(INNER)

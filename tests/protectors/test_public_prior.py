@@ -88,8 +88,7 @@ def test_the_most_likely_params_of_least_squares_are_those_of_a_formula():
     np.testing.assert_allclose(solution, expected, atol=2e-3)
 
 
-@pytest.mark.long(cases=["mlp", "softmax:3", "hinge"])
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["logistic", "hinge", "svm", "softmax:3", "mlp"])
 def test_the_most_likely_params_lie_between_start_and_minimum(name):
     model = find_model(name)
@@ -101,7 +100,7 @@ def test_the_most_likely_params_lie_between_start_and_minimum(name):
     assert losses[2] < losses[1] - 0.01 < losses[0] - 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_public_rows_are_followed_and_few_that_contradict_one_another_are_not():
     guess = jnp.full(D + 1, 1.0)
 

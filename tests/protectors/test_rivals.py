@@ -49,7 +49,7 @@ def without_noise(name, table, model, kind=None, **changes):
 LINES = np.c_[X.astype(float), np.full(N, INTERCEPT_COLUMN)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_noise_dp_ls_is_least_squares_on_numbers_signs_and_one_hot_classes():
     numbers = np.linalg.lstsq(LINES, np.asarray(NUMBERS.y, float), rcond=None)[0]
     np.testing.assert_allclose(without_noise("dp_ls", NUMBERS, Square()), numbers, atol=2e-3)
@@ -82,7 +82,7 @@ def test_without_noise_boosted_adassp_is_least_squares_whatever_a_round_adds():
         np.testing.assert_allclose(params, numbers, atol=3e-3, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_noise_dp_newton_finds_the_minimum_in_its_eight_steps_and_one_is_not_enough():
     wide = {"log_clip_norm": jnp.array([3.0])}
     gradient = lambda params: (special.expit(LINES @ params) - np.asarray(BINARY.y)) @ LINES / N  # noqa: E731

@@ -80,6 +80,7 @@ def test_a_lift_has_the_values_of_every_start_at_its_own_budget():
     assert (lifted.inner.scale.shape, lifted.count.tolist(), lifted.size) == ((1,), [4], 3)
 
 
+@pytest.mark.long(cases=["dpsgd"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["noisygd", "dpsgd"])
 def test_a_lifted_method_runs_to_the_same_bits(name):

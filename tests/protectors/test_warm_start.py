@@ -70,7 +70,7 @@ def test_a_run_starts_at_the_minimum_of_the_ridged_loss_on_public_rows_that_coun
     assert float(value) < float(mean_loss(model, model.init(D), marked, 1 / 30))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_buys_statistics_first_starts_at_the_same_point_in_its_own_coordinates():
     model = find_model("logistic")
     eigen = resolve("control-universal-logistic-synthetic:pretrained", Budget(1.0, 1e-4), "logistic").protector

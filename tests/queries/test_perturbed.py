@@ -130,7 +130,7 @@ def test_the_answer_does_not_tell_where_the_search_ended(seed):
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-11)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_a_huge_budget_it_is_the_minimiser_of_the_ridge_objective():
     rows, ridge, norm = table(), 0.02, 0.8
     protector = ObjectivePerturbation(jnp.log(f32([norm])), jnp.log(f32([ridge])), f32([0.0]))
@@ -175,7 +175,7 @@ def test_a_search_that_did_not_converge_is_not_answered(monkeypatch):
     assert np.isnan(perturbed.answer(rows, KeyNoise(jax.random.key(0)), Adjacency.ZERO_OUT)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_settings_have_finite_meta_gradients_that_are_differences():
     rows = jax.tree.map(jnp.asarray, table(60))
 
@@ -222,7 +222,7 @@ def test_a_release_is_certified_at_its_target_by_accountant_basic(method, tmp_pa
     assert main(["account", "--card", str(tmp_path / "broken.json")]) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_release_learns():
     rows = table(5000)
     for method in METHODS:

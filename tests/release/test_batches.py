@@ -106,7 +106,7 @@ def test_a_declared_number_of_rows_is_also_the_samplers(num_rows, tmp_path):
             l2p.private_train(table(), protector, budget, num_rows=num_rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_privacy_loss_distribution_buys_dpsgd_less_noise_and_certifies_its_envelope(tmp_path):
     filter_run, envelope_run = poisson_run(), poisson_run("pld")
     card = envelope_run.card

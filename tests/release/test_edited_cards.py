@@ -302,7 +302,19 @@ EDITS = {
 }
 
 
-@pytest.mark.long(cases=["envelope*", "clip norm, envelope", "rate", "learned noise"])
+@pytest.mark.long(
+    cases=[
+        "envelope*",
+        "clip norm, envelope",
+        "rate",
+        "learned noise",
+        "certified for more",
+        "clip norm, learned",
+        "few features",
+        "rows",
+        "rate that was asked for",
+    ]
+)
 @pytest.mark.slow(
     cases=[
         "learned noise",

@@ -105,6 +105,7 @@ def test_noise_is_reproduced_by_a_key_and_by_nothing_else():
     assert len({run.tobytes() for run in runs}) == 3
 
 
+@pytest.mark.long(cases=["linen"])
 @pytest.mark.slow
 @pytest.mark.parametrize("library", NETWORKS)
 def test_networks_of_any_library_are_trained(library):

@@ -22,7 +22,9 @@ NOT_REHEARSED = (
 SLOW = ("sgd_ma", "dpsgd, pld", "minibatch, at a rate", "dpsgd", "hyfree", "sgd_adv", "a control stands in")
 
 
-@pytest.mark.long(cases=["sgd_ma", "dpsgd, pld", "minibatch, at a rate"])
+@pytest.mark.long(
+    cases=["sgd_ma", "dpsgd, pld", "minibatch, at a rate", "dpsgd", "a control stands in", "hyfree", "sgd_adv"]
+)
 @pytest.mark.slow(cases=SLOW)
 @pytest.mark.parametrize("name", cards())
 def test_sound_cards_of_every_kind_verify(verify, name):

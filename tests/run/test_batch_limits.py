@@ -52,7 +52,7 @@ def descend(sampler, rows, centering=None):
     return np.asarray(protector.finish(current.params, current.state, here))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_reading_nearly_every_row_is_nearly_the_full_batch():
     full_batch = descend(FullBatch(), TABLE)
     assert np.abs(full_batch).max() > 0.1

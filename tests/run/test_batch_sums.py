@@ -56,6 +56,7 @@ def naive_sums(lines, clip=1.0):
     return sums
 
 
+@pytest.mark.long(cases=["None-*", "7-fixed-size"])
 @pytest.mark.slow(but=["7-permutation epochs"])
 @SAMPLERS
 @pytest.mark.parametrize("block", [None, 7, 16, 100])
@@ -84,6 +85,7 @@ def test_a_simulation_adds_up_the_rows_that_it_drew(sampler):
     np.testing.assert_allclose(answers, naive_sums(lines), atol=20 * QUIET)
 
 
+@pytest.mark.long(cases=["Poisson"])
 @pytest.mark.slow
 @SAMPLERS
 def test_a_simulation_over_a_stream_draws_what_it_draws_in_memory(sampler):

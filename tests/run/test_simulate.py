@@ -52,6 +52,7 @@ def simulated(request, rows):
     return protectors, setups, simulate(protectors, setups, rows, SEEDS, observe=mean_loss)
 
 
+@pytest.mark.long(cases=["short_agd"])
 @pytest.mark.slow
 def test_each_run_equals_a_single_full_scan(simulated, rows):
     protectors, setups, outcome = simulated
@@ -118,7 +119,7 @@ def test_groups_of_seeds_do_not_change_the_result(simulated, rows, monkeypatch):
     assert alone.observations is None
 
 
-@pytest.mark.long(cases=["noisygd"])
+@pytest.mark.long(cases=["noisygd", "short_agd"])
 @pytest.mark.slow
 def test_a_budget_alone_reads_rows_feature_by_feature_and_ends_alike(simulated, rows, monkeypatch):
     protectors, setups, outcome = simulated

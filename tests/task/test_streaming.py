@@ -42,7 +42,7 @@ def setup(accountant: str) -> Setup:
     return Setup.create(MODEL, BUDGET.adjacency, Filter(accountant, BUDGET).price_list(), N)
 
 
-@pytest.mark.long(cases=["16-control", "16-agd"])
+@pytest.mark.long(cases=["16-control", "16-agd", "1000-control"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("block", [16, 1000])

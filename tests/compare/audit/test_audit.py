@@ -149,7 +149,7 @@ def test_the_boost_is_one_for_no_gain_and_infinite_for_the_paragon():
     assert performance_boost(0.4, 0.2, 0.2) == math.inf
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_public_directions_hold_more_of_a_private_gradient_than_random_ones():
     random = np.random.default_rng(0)
     model, means = Softmax(3), np.eye(3, 20)

@@ -55,7 +55,7 @@ def test_only_mu_n_matters_where_it_does():
     assert budgets_for(Simulated(accountant="zcdp"), agd, LOG_SIGNAL, "binary") == ByMu("zcdp", "binary")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_simulated_runs_know_what_kind_of_target_a_source_has(monkeypatch):
     monkeypatch.setattr(budgets, "PLANNED", 3)
     for protector in (HAND_DESIGNED["noisygd"](Budget(1.0, 1e-6)), DPSGD):

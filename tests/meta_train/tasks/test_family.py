@@ -41,7 +41,7 @@ def test_features_stay_in_the_unit_interval_and_labels_are_binary(sample):
     assert set(np.unique(batch.rows.y)) == {0.0, 1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_budgets_cover_the_range_lowest_first(sample):
     signals = np.asarray(sample(jax.random.key(1)).log_signal)
     assert ((signals >= 1.0 + 0.5 * np.arange(12)) & (signals <= 1.5 + 0.5 * np.arange(12))).all()

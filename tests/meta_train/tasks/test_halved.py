@@ -61,8 +61,7 @@ def numbers_of(rows) -> list[set[int]]:
     return [set(np.round(task[:, 0] * 1000).astype(int)) for task in np.asarray(rows.x)]
 
 
-@pytest.mark.slow
-@pytest.mark.long(but=["stacked, some classes"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in FAMILIES if EVERY_CASE or name not in ALIKE])
 def test_no_row_is_read_and_scored_and_every_row_has_its_turn(name):
     family = Halved(FAMILIES[name].with_rows_apart())

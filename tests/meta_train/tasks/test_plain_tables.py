@@ -49,8 +49,7 @@ def test_plain_tasks_have_all_columns_and_zeros_for_those_that_the_table_lacks(n
     assert (rows.x[..., D:] == 0.0).all()
 
 
-@pytest.mark.slow
-@pytest.mark.long(but=["two classes"])
+@pytest.mark.long
 @pytest.mark.parametrize("name", TABLES)
 def test_targets_of_plain_tasks_are_the_tables_own(name):
     rows = all_plain(name)

@@ -37,7 +37,7 @@ def test_synthetic_features_are_of_many_kinds(synthetic):
     assert min(correlated) < 0.25
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_synthetic_tasks_can_be_learned_and_are_not_all_even(synthetic):
     batch = synthetic[0](jax.random.key(1))
     share = np.asarray(batch.rows.y.mean(1))

@@ -79,8 +79,7 @@ def moved(before, after) -> dict[str, bool]:
     return {jax.tree_util.keystr(path): not np.array_equal(old, new) for (path, old), new in pairs}
 
 
-@pytest.mark.long(cases=["backpropagation"])
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("estimator", ["backpropagation", "evolution"])
 def test_meta_training_lowers_the_score_on_its_family(estimator, update, family, batch):
     if estimator == "evolution":
@@ -94,7 +93,7 @@ def test_meta_training_lowers_the_score_on_its_family(estimator, update, family,
     assert float(judge(state.protector)) < before - 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_fixed_parameters_never_move(update):
     start = short("control")
     state, _ = update(gradients.init(start), 0)

@@ -94,7 +94,7 @@ def test_a_run_that_is_worse_for_having_public_rows_has_a_price():
     assert float(gradient.log_reach[0, 0]) > 0.0 > float(gradient.logit_shift[0, 0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_derivatives_pass_through_the_public_part():
     """Against central differences, in every number that a run takes something by."""
     trust, step = small().trust, 0.01

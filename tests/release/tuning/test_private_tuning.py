@@ -125,7 +125,7 @@ def test_without_a_run_the_public_start_is_released(recorded, monkeypatch):
     assert (tuned.candidate, tuned.score, tuned.result, recorded) == (None, None, None, [])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_finds_the_candidate_that_learns():
     for seed in range(3):
         tuned = private_tuning(ROWS, [STILL, GOOD], BUDGET, repetitions=LAW, key=jax.random.key(seed))
