@@ -3,15 +3,14 @@
 import importlib.metadata
 import platform
 
+from l2p import __version__
+
 
 def versions() -> dict[str, str]:
-    """Versions of the software that decides a run's outcome."""
-    packages = {"l2p": "l2p-jax", "jax": "jax", "numpy": "numpy"}
-    return {name: _version(package) for name, package in packages.items()} | {"python": platform.python_version()}
+    """Versions of the software that decides a run's outcome.
 
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"  # run from a checkout
+    >>> list(versions())
+    ['l2p', 'jax', 'numpy', 'python']
+    """
+    libraries = {name: importlib.metadata.version(name) for name in ("jax", "numpy")}
+    return {"l2p": __version__} | libraries | {"python": platform.python_version()}
