@@ -17,6 +17,7 @@ import numpy as np
 import tyro
 
 from benchmarks.network_cases import CASES, Case, score
+from l2p.checkpoints.defaults import OF_USERS
 
 RESULTS = Path(__file__).parent / "results" / "networks.jsonl"
 EPSILONS, SEEDS = (0.5, 1.0, 3.0, 8.0), 10
@@ -40,6 +41,8 @@ ORACLE = ":oracle"
 RATES = {"dp_adam": (0.003, 0.01, 0.03, 0.1), "noisygd": (0.05, 0.2, 0.8, 3.0)}
 CLIPS = (0.3, 1.0, 3.0)
 METHODS = ("start", *BY_HAND, *(f"{method}:tuned" for method in TUNED), *(f"{method}{ORACLE}" for method in RATES))
+#: Of each score, whether less of it is better, 1, or more, -1.
+SIGNS = {"loss": 1.0, "accuracy": -1.0}
 #: Seeds on which an oracle chooses.
 CHOOSING = (100, 101, 102)
 INTRODUCTION = """\
@@ -60,11 +63,12 @@ loss there where budgets are small ([why](network_settings.md)), also with pictu
 at epsilon .5 with dense layers, convolutions and an adapter, after 160 steps of the recipe with all of it kept). So
 half of what training changed ships (`kept` in the recipe), which was chosen on the digits at epsilon .5. Nothing was
 chosen on MNIST, splice, waveform5000, cmc, credit.a and ipums_br. On cmc, credit.a and ipums_br `dp_adam` ends above
-its start, and so do the shipped settings at some budgets, less far. `dp_adam_pulled`, the default, does at epsilon .5
-on ipums_br alone, where it is right in three rows of four, and too sure where it is wrong. Its two constants were
-chosen on digits and on public tasks ([how](network_pull.md)), and in their mean it is better than `dp_adam`. It is
-worse with the head on MNIST, and on digits where budgets are small. A learned one is [not ready](deep.md); rivals that
-were tuned by equally many runs are [on a page of their own](network_rivals.md).
+its start, and so do the shipped settings at some budgets, less far. `noisygd` and `disk`, whose steps grow with the
+noise, end far above it where budgets are small. `dp_adam_pulled`, the default, does at epsilon .5 on ipums_br alone,
+where it is right in three rows of four, and too sure where it is wrong. Its two constants were chosen on digits and on
+public tasks ([how](network_pull.md)), and in their mean it is better than `dp_adam`. It is worse with the head on
+MNIST, and on digits where budgets are small. A learned one is [not ready](deep.md); rivals that were tuned by equally
+many runs are [on a page of their own](network_rivals.md).
 
 `python -m benchmarks.network_table --page > benchmarks/pages/networks.md`
 """
@@ -128,28 +132,49 @@ def page(cells: Cells) -> Iterator[str]:
             yield "|---|---|" + "---|" * len(EPSILONS)
             yield from lines
     yield from comparison(cells)
-    yield from comparison(cells, "dp_adam_pulled")
+    yield from comparison(cells, OF_USERS)
+    yield from default_beside_rivals(cells)
     yield CONTEXT
 
 
 def comparison(cells: Cells, tuned: str = "dp_adam:tuned", untuned: str = "dp_adam") -> Iterator[str]:
-    """In which cells other settings are better and worse than untuned ones, by paired differences over seeds."""
+    """In which cells other settings are better and worse than untuned ones."""
     yield f"\n## `{tuned}` beside `{untuned}`\n"
     yield "Cells by paired differences over seeds, beyond two standard errors or within (level).\n"
     yield "| score | better | level | worse | worse in |\n|---|---|---|---|---|"
-    for measure, sign in (("loss", 1.0), ("accuracy", -1.0)):
-        titles: dict[str, list[str]] = {"better": [], "level": [], "worse": []}
-        for case, epsilon in itertools.product(CASES, EPSILONS):
-            keys = [[(case.title, name, epsilon, seed) for name in (tuned, untuned)] for seed in range(SEEDS)]
-            run = [pair for pair in keys if all(key in cells.scores for key in pair)]
-            pairs = [[cells.scores[key][measure] for key in pair] for pair in run]
-            if len(pairs) >= LEAST_SEEDS:
-                worse = sign * -np.diff(pairs)[:, 0]
-                errors = worse.mean() / max(worse.std(ddof=1) / len(worse) ** 0.5, 1e-9)
-                verdict = "better" if errors < -2 else "worse" if errors > 2 else "level"
-                titles[verdict].append(f"{case.title} at {epsilon:g}")
+    for measure in SIGNS:
+        titles = verdicts(cells, tuned, untuned, measure)
         counts = " | ".join(str(len(listed)) for listed in titles.values())
         yield f"| {measure} | {counts} | {'; '.join(titles['worse'])} |"
+
+
+def default_beside_rivals(cells: Cells) -> Iterator[str]:
+    """In how many cells the default is better and worse than each rival that has cells enough."""
+    yield f"\n## `{OF_USERS}`, the default for such losses, beside every other method\n"
+    yield "Cells counted likewise, of those in which both have run.\n"
+    yield "| beside | loss: better | level | worse | accuracy: better | level | worse |\n|---|---|---|---|---|---|---|"
+    for method in METHODS:
+        by_measure = [verdicts(cells, OF_USERS, method, measure) for measure in SIGNS]
+        counts = [str(len(listed)) for titles in by_measure for listed in titles.values()]
+        if method != OF_USERS and any(by_measure[0].values()):
+            yield f"| `{method}` | {' | '.join(counts)} |"
+
+
+def verdicts(cells: Cells, method: str, other: str, measure: str) -> dict[str, list[str]]:
+    """Titles of the cells in which a method is better, level and worse than another one, by paired differences over
+    seeds and two standard errors."""
+    titles: dict[str, list[str]] = {"better": [], "level": [], "worse": []}
+    for case, epsilon in itertools.product(CASES, EPSILONS):
+        keys = [[(case.title, name, epsilon, seed) for name in (method, other)] for seed in range(SEEDS)]
+        pairs = [
+            [cells.scores[key][measure] for key in pair] for pair in keys if all(key in cells.scores for key in pair)
+        ]
+        if len(pairs) >= LEAST_SEEDS:
+            worse = SIGNS[measure] * -np.diff(pairs)[:, 0]
+            errors = worse.mean() / max(worse.std(ddof=1) / len(worse) ** 0.5, 1e-9)
+            verdict = "better" if errors < -2 else "worse" if errors > 2 else "level"
+            titles[verdict].append(f"{case.title} at {epsilon:g}")
+    return titles
 
 
 def _line(cells: Cells, case: Case, method: str) -> str:
