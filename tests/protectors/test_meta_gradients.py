@@ -59,8 +59,8 @@ SILENT = {
     "pair": {
         ".projector.spread_power": "as in `kalman`",
         ".projector.log_steepest": "likewise",
-        ".projector.logit_return": "no prior becomes narrower here",
         ".projector.rate_power": "no rates are bought here, and in `kalman` they are",
+        ".projector.logit_return": "no prior becomes narrower here",
     },
     "agd": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
     "agd_gumbel": {".log_selection_share": _CHOICE, ".log_loss_clip": _CHOICE},
