@@ -71,6 +71,7 @@ def all_cells(rows):
     return lambda rows: rows.replace(x=jnp.asarray(cells))
 
 
+@pytest.mark.long(cases=["a_cell"])
 @pytest.mark.slow
 @pytest.mark.parametrize("plant", [a_cell, all_cells])
 def test_a_closure_over_rows_is_found(folder, monkeypatch, plant):

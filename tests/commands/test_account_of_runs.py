@@ -10,6 +10,7 @@ from l2p.privacy.card.card import Card
 from tests.commands.small_tables import RUNS, apply
 
 
+@pytest.mark.long(cases=["agd-rdp", "agd-zcdp"])
 @pytest.mark.slow(but=["noisygd-ctcdp"])
 @pytest.mark.parametrize(("protector", "accountant"), RUNS)
 def test_account_agrees_with_the_card_and_with_an_independent_library(options, capsys, protector, accountant):

@@ -33,6 +33,7 @@ def problem(name, seed=0):
     return model, params, Rows(x, y, mask)
 
 
+@pytest.mark.long(cases=["softmax:2", "mlp"])
 @pytest.mark.slow(but=["square"])
 @pytest.mark.parametrize("name", MODELS)
 def test_scores_of_classes_are_those_of_scikit_learn(name):

@@ -154,7 +154,7 @@ def test_private_training_takes_its_classes_from_the_models_name_only():
         l2p.private_train(rows, "noisygd", budget, model="softmax:5", params=jnp.zeros(3))
 
 
-@pytest.mark.long(cases=["quadratic", "hinge"])
+@pytest.mark.long(cases=["quadratic", "hinge", "mlp"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "quadratic", "hinge"])
 def test_every_saved_model_comes_back_as_it_was(tmp_path, name):

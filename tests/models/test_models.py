@@ -81,6 +81,7 @@ def test_the_logistic_loss_neither_overflows_nor_loses_its_slope():
     np.testing.assert_allclose(jax.vmap(bend, (0, None))(margin, 0.0), share * (1 - share), atol=1e-6)
 
 
+@pytest.mark.long(cases=["mlp", "softmax"])
 @pytest.mark.slow(but=["quadratic"])
 @ALL
 def test_gradients_are_central_differences(name):
@@ -177,6 +178,7 @@ FACTORS = {
 }
 
 
+@pytest.mark.long(cases=["mlp-clipped", "softmax-clipped"])
 @pytest.mark.slow(but=["square-*", "quadratic-*"])
 @pytest.mark.parametrize("factor", FACTORS)
 @ALL

@@ -235,7 +235,7 @@ def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
     assert best - 1e-6 <= reached <= best + 0.001 / 4 + 1e-4
 
 
-@pytest.mark.long(cases=["mlp", "softmax", "svm"])
+@pytest.mark.long(cases=["mlp", "softmax", "svm", "logistic"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "svm", "softmax", "mlp"])
 def test_the_minimiser_is_a_stationary_point(name):
@@ -259,6 +259,7 @@ def test_a_minimiser_of_fewer_rows_than_features_is_finite_and_fits_them():
     assert naive.losses(model, params, rows.x, rows.y).mean() < 1e-4
 
 
+@pytest.mark.long(cases=["square"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["square", "logistic"])
 def test_the_minimiser_is_found_among_collinear_indicators(name):

@@ -120,6 +120,7 @@ def test_sharper_accountants_certify_less(rate, noise, steps):
     assert 0 <= epsilons[0] < math.inf
 
 
+@pytest.mark.long(cases=["Poisson*-1.0", "Poisson*-10.0"])
 @pytest.mark.slow(but=["full batch-0.5", "full batch-1.0", "full batch-10.0", "full batch-200.0"])
 @pytest.mark.parametrize("noise", [0.5, 1.0, 10.0, 200.0])
 @pytest.mark.parametrize("sampler", [POISSON, FULL], ids=str)

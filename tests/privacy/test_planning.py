@@ -89,7 +89,7 @@ COMBINATIONS = [
 
 
 @pytest.mark.slow(cases=["Poisson*", "fixed-size*-rdp-*"])
-@pytest.mark.long(cases=["Poisson*-rdp-*", "Poisson*-pld-*"])
+@pytest.mark.long(cases=["Poisson*-rdp-*", "Poisson*-pld-*", "fixed-size*-rdp-*"])
 @pytest.mark.parametrize(("sampler", "accountant", "adjacency"), COMBINATIONS, ids=str)
 def test_noise_steps_and_epsilon_are_each_others_inverse(sampler, accountant, adjacency):
     budget = Budget(0.9, 1e-6, adjacency)

@@ -197,7 +197,7 @@ def there_and_back(accountant, costs, mechanism):
     return noise, price(noise), price(noise * (1 - 3e-4)), slope(costs)
 
 
-@pytest.mark.long(cases=["('ctcdp', P*", "('rdp', P*"])
+@pytest.mark.long(cases=["('ctcdp', P*", "('rdp', P*", "('pld', *"])
 @pytest.mark.slow(but=["('paper_13'*"])
 @pytest.mark.parametrize("combination", AMPLIFIED, ids=str)
 def test_noise_multiplier_inverts_the_sampled_price(combination):

@@ -78,7 +78,7 @@ def test_what_drawing_rows_does_to_their_minimum_is_not_taken_for_distance():
     assert of_these == pytest.approx(np.log(3.0), abs=0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("num_rows", [20, 200, 10**6])
 def test_few_rows_get_the_ridge_of_their_prior(num_rows):
     """Without noise params end at the minimum of the mean loss and |w|^2 / (2 N P), for squares of variance 1 around

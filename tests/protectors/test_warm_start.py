@@ -83,7 +83,7 @@ def test_what_buys_statistics_first_starts_at_the_same_point_in_its_own_coordina
     np.testing.assert_array_equal(on_other_rows, plain)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["noisygd:projected", "control-universal-logistic-synthetic:projected"])
 def test_projected_steps_stay_in_the_directions_of_public_rows(name):
     model, protector = find_model("logistic"), resolve(name, BUDGET, "logistic").protector

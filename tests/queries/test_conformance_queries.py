@@ -49,6 +49,9 @@ from tests.queries.conformance import (
 )
 
 
+@pytest.mark.long(
+    cases=["gradient, tensor by tensor", "scaled gradient", "normalized gradient", "line search, *", "minimum, gumbel"]
+)
 @pytest.mark.slow(but=["feature sum", "clipped loss", "cross moment, two classes", "line search, gumbel"])
 @ADDITIVE
 def test_clean_value_is_that_of_naive_float64_loops(query):
@@ -70,6 +73,16 @@ def test_rows_that_lie_feature_by_feature_have_the_same_sum(query):
     np.testing.assert_allclose(aggregate(query, turned), aggregate(query, rows), atol=2e-6 * N, rtol=0)
 
 
+@pytest.mark.long(
+    cases=[
+        "gradient, tensor by tensor",
+        "minimum, gumbel",
+        "scaled gradient",
+        "line search, *",
+        "normalized gradient",
+        "hessian",
+    ]
+)
 @pytest.mark.slow(
     but=["feature sum", "correct count", "bin counts", "target sum", "class counts", "row_length", "hessian, svm"]
 )

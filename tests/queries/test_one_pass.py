@@ -122,6 +122,7 @@ def worst_mu(adjacency, num_public, answer=honest):
     return worst
 
 
+@pytest.mark.long(cases=["replace_one-*"])
 @pytest.mark.slow(but=["replace_one-0"])
 @pytest.mark.parametrize("num_public", [0, 1, 4])
 @pytest.mark.parametrize("adjacency", [Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE])

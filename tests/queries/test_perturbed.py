@@ -196,6 +196,7 @@ def test_settings_have_finite_meta_gradients_that_are_differences():
 
 
 # -------------------------------------------------------------------------------------------------- a run, and its card
+@pytest.mark.long(cases=["objpert_paper"])
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_release_is_certified_at_its_target_by_accountant_basic(method, tmp_path, capsys):

@@ -42,6 +42,7 @@ SOON = [("control-universal", 0.1), ("control-universal", 8.0)]
 BATCHES = pytest.param("dpsgd", 8.0, marks=pytest.mark.slow)  # compiles for 16 seconds
 
 
+@pytest.mark.long(cases=["dpsgd-8.0"])
 @pytest.mark.parametrize(
     ("protector", "epsilon"),
     [("noisygd", 0.1), ("noisygd", 8.0), ("auto_clip", 0.1), ("auto_clip", 8.0), *SOON, BATCHES],

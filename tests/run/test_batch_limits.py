@@ -61,6 +61,7 @@ def test_reading_nearly_every_row_is_nearly_the_full_batch():
     np.testing.assert_allclose(descend(FixedSize(N - 1, N), TABLE), full_batch, atol=FEW / (N - 1))
 
 
+@pytest.mark.long(cases=["fixed-size*"])
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", [FIXED, EPOCHS, FixedSize(1, N)], ids=str)
 def test_sums_are_divided_by_the_rows_that_a_batch_is_expected_to_have(sampler):

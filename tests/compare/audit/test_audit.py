@@ -44,6 +44,7 @@ def losses(name, adjacency=Adjacency.ZERO_OUT):
     return instance_losses(protector, jnp.zeros(D + 1), ROWS, here, KEY, PUBLIC if protector.needs_public else None)
 
 
+@pytest.mark.long(cases=["adamix"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fully_private", "adamix"])
 def test_no_row_loses_more_than_the_run_and_a_null_row_nothing(name):
@@ -130,6 +131,7 @@ def attacked(name, private):
     return threshold_attack(np.concatenate(members), np.concatenate(others))
 
 
+@pytest.mark.long(cases=["adamix"])
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["adamix", "ngd"])
 def test_an_attack_stays_below_its_ceiling(name):

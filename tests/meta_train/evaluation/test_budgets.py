@@ -74,7 +74,7 @@ def test_tasks_get_the_signal_they_drew_to_half_a_spacing_and_rows_that_make_up_
     assert np.isinf(planned.simulate(BATCH, Logistic(), capped=False)[1].cap).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_simulated_budget_is_one_that_a_filter_would_plan(planned):
     epsilon = epsilon_for(SIMULATED, DPSGD, 2.0)
     real = Filter("rdp", Budget(epsilon, 1e-8), DPSGD.sampler, 20).price_list()
