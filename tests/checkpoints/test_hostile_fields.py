@@ -91,7 +91,6 @@ def test_a_static_field_of_another_type_or_beyond_its_range_is_refused(tmp_path,
 
 
 @pytest.mark.long(cases=["with_public", "lstm_*"])
-@pytest.mark.slow(cases=["lstm_*", "with_public"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_part_that_is_none_or_another_is_refused(tmp_path, name):
     structure, arrays = encoded(name)
@@ -108,7 +107,7 @@ def test_a_part_that_is_none_or_another_is_refused(tmp_path, name):
 
 
 @pytest.mark.long(cases=["lstm_*"])
-@pytest.mark.slow(cases=["lstm_*", "with_public"])
+@pytest.mark.slow(cases=["with_public"])
 @pytest.mark.parametrize("name", NAMES)
 def test_an_array_of_another_kind_shape_or_value_is_refused_by_its_name(tmp_path, name):
     structure, arrays = encoded(name)

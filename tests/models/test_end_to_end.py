@@ -154,8 +154,7 @@ def test_private_training_takes_its_classes_from_the_models_name_only():
         l2p.private_train(rows, "noisygd", budget, model="softmax:5", params=jnp.zeros(3))
 
 
-@pytest.mark.long(cases=["quadratic", "hinge", "mlp"])
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mlp", "quadratic", "hinge"])
 def test_every_saved_model_comes_back_as_it_was(tmp_path, name):
     model = find_model(name)
@@ -186,9 +185,10 @@ def test_a_file_that_is_no_saved_model_is_refused(tmp_path):
         saved.load_model(tmp_path)
 
 
-@pytest.mark.long
 # ---------------------------------------------------------------------------------------------------------- comparison
-@pytest.mark.slow
+
+
+@pytest.mark.long
 def test_many_classes_are_compared_by_accuracy(tmp_path):
     config = CompareConfig(
         "digits", tmp_path, model="softmax", methods=("noisygd",), epsilon=(8.0,), delta=1e-5, seeds=1

@@ -235,8 +235,7 @@ def test_the_hinge_is_solved_to_a_quarter_of_its_bend():
     assert best - 1e-6 <= reached <= best + 0.001 / 4 + 1e-4
 
 
-@pytest.mark.long(cases=["mlp", "softmax", "svm", "logistic"])
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["logistic", "svm", "softmax", "mlp"])
 def test_the_minimiser_is_a_stationary_point(name):
     rows, params = solution(name)

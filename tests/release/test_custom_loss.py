@@ -41,8 +41,7 @@ def shortened(name, num_steps=4):
     return l2p.load(name, BUDGET).replace(num_steps=num_steps)
 
 
-@pytest.mark.long(cases=["dpsgd", "agd", "auto_clip"])
-@pytest.mark.slow(but=["noisygd"])
+@pytest.mark.long(but=["noisygd"])
 @pytest.mark.parametrize("name", ["noisygd", "dpsgd", "auto_clip", "agd"])
 def test_the_loss_of_a_named_model_is_that_model(name):
     protector = shortened(name)

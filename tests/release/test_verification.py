@@ -19,13 +19,10 @@ NOT_REHEARSED = (
 
 
 #: They compile for five seconds or more.
-SLOW = ("sgd_ma", "dpsgd, pld", "minibatch, at a rate", "dpsgd", "hyfree", "sgd_adv", "a control stands in")
+LONG = ("sgd_ma", "dpsgd, pld", "minibatch, at a rate", "dpsgd", "hyfree", "sgd_adv", "a control stands in")
 
 
-@pytest.mark.long(
-    cases=["sgd_ma", "dpsgd, pld", "minibatch, at a rate", "dpsgd", "a control stands in", "hyfree", "sgd_adv"]
-)
-@pytest.mark.slow(cases=SLOW)
+@pytest.mark.long(cases=LONG)
 @pytest.mark.parametrize("name", cards())
 def test_sound_cards_of_every_kind_verify(verify, name):
     code, output = verify(card(name))

@@ -119,8 +119,7 @@ def test_groups_of_seeds_do_not_change_the_result(simulated, rows, monkeypatch):
     assert alone.observations is None
 
 
-@pytest.mark.long(cases=["noisygd", "short_agd"])
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_budget_alone_reads_rows_feature_by_feature_and_ends_alike(simulated, rows, monkeypatch):
     protectors, setups, outcome = simulated
     monkeypatch.setattr("l2p.task.rows.BLOCK", 100)

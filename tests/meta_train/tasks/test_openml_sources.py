@@ -31,8 +31,7 @@ def folder(monkeypatch, tmp_path):
         (tmp_path / f"{name}.arff").write_text(text)
 
 
-@pytest.mark.long(cases=["openml:two-*", "openml:numbers-*"])
-@pytest.mark.slow(but=["openml:three-multiclass-3-Classes"])
+@pytest.mark.long(but=["openml:three-multiclass-3-Classes"])
 @pytest.mark.parametrize(
     ("source", "kind", "classes", "family"),
     [
