@@ -44,6 +44,8 @@ class MetaGradients(Learner):
     clips: str = dataclasses.field(default="together", init=False)
     alternate: tuple[int, int] | None = dataclasses.field(default=None, init=False)
     tunes: str = dataclasses.field(default="all", init=False)
+    aversion: float = dataclasses.field(default=1.0, init=False)
+    draws: int = dataclasses.field(default=1, init=False)
 
     def __post_init__(self):
         super().__post_init__()
@@ -169,13 +171,25 @@ class PartialDescent(Segments):
     Attributes:
       tunes: "all" numbers that may be tuned, or "narrow": all but terms of curves for wide and very wide tables alone
         (`l2p.protectors.conditioning`).
+      aversion: how many times as much a task counts where runs score worse than those of the start as where they score
+        better (`meta_train.training.objective.run_beside`); 1 scores runs as they are.
+      draws: of noise, over which runs are compared with those of the start.
     """
 
     tunes: str = "all"
+    aversion: float = 1.0
+    draws: int = 1
 
     def __post_init__(self):
         super().__post_init__()
         check_choice(self, "tunes", ("all", "narrow"))
+        check_counts(self, "draws")
+        if not 1 <= self.aversion < math.inf:
+            refuse(self, "aversion", "losses count at least as much as gains; choose a number from 1 up")
+        if self.aversion > 1 and self.unroll is not None:
+            refuse(self, "aversion", "it compares whole runs; leave out unroll")
+        if self.aversion == 1 and self.draws > 1:
+            refuse(self, "draws", "these are for comparing runs with those of the start; set aversion above 1")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

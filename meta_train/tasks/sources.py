@@ -13,6 +13,7 @@ from l2p.tables.own import is_own
 from l2p.tables.public import catalog
 from l2p.tables.public.openml import FOLDER, is_openml
 from meta_train.tasks import own_tables
+from meta_train.tasks.corpus.family import corpus
 from meta_train.tasks.family import Family, TaskFamily
 from meta_train.tasks.fresh_rows import Halved
 from meta_train.tasks.mixtures import Mixture
@@ -44,6 +45,8 @@ _REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
 _SYNTHETIC = {SYNTHETIC: Synthetic, SYNTHETIC_NUMBERS: SyntheticNumbers}
 #: Synthetic images and signals, followed by the number of their classes.
 IMAGES, SIGNALS = "synthetic:images:", "synthetic:signals:"
+#: Tables of the corpus (`meta_train.tasks.corpus`) with two classes, numbers, or the number of classes that follows.
+CORPUS, CORPUS_NUMBERS, CORPUS_CLASSES = "corpus", "corpus:numbers", "corpus:classes:"
 #: Separates the names of a mixture's sources.
 AND = "+"
 
@@ -90,19 +93,20 @@ def _classes_of_table(source: str) -> int | None:
 
 
 def _drawn_classes(source: str) -> int | None:
-    """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number, in any style, or `IMAGES` or `SIGNALS`
-    plus a number, which may be two; None for other sources.
+    """The number of classes in a source named `SYNTHETIC_CLASSES` plus a number, in any style, `CORPUS_CLASSES` plus a
+    number, or `IMAGES` or `SIGNALS` plus a number, which may be two; None for other sources.
 
     Raises:
       InputError: what follows is not a number of classes.
     """
     plain = _style_of(source)[1]
-    prefix = next((prefix for prefix in (SYNTHETIC_CLASSES, IMAGES, SIGNALS) if plain.startswith(prefix)), None)
+    prefixes = SYNTHETIC_CLASSES, CORPUS_CLASSES, IMAGES, SIGNALS
+    prefix = next((prefix for prefix in prefixes if plain.startswith(prefix)), None)
     if prefix is None:
         return None
-    count, least = plain.removeprefix(prefix), 3 if prefix == SYNTHETIC_CLASSES else 2
+    count, least = plain.removeprefix(prefix), 2 if prefix in (IMAGES, SIGNALS) else 3
     if not count.isdecimal() or int(count) < least:
-        two = f", or {SYNTHETIC} for two" if least > 2 else ""
+        two = f", or {prefix.partition(':')[0]} for two" if least > 2 else ""
         raise InputError(
             f"source {source!r} does not say how many classes its tasks have, from {least} up; name it {prefix}10{two}."
         )
@@ -127,9 +131,9 @@ def _kind_of_part(source: str) -> Kind:
     if count := _drawn_classes(source):
         return "binary" if count == 2 else "multiclass"
     plain = _style_of(source)[1]
-    if plain in (QUADRATICS, SYNTHETIC_NUMBERS):
+    if plain in (QUADRATICS, SYNTHETIC_NUMBERS, CORPUS_NUMBERS):
         return "regression"
-    if plain == SYNTHETIC or _REST.fullmatch(source):
+    if plain in (SYNTHETIC, CORPUS) or _REST.fullmatch(source):
         return "binary"
     return catalog.kind_of(source)
 
@@ -142,8 +146,9 @@ def families(source: str, fresh_rows: bool = False, distinct: bool = False) -> t
         are the table as it is; `mnist:rest:3,5` (or `digits:...`), all digits but those, two at a time, and
         `mnist:rest:3,5:features:1152`, the same digits with 1152 frozen features; `QUADRATICS`, `SYNTHETIC`,
         `SYNTHETIC_NUMBERS` or `SYNTHETIC_CLASSES` and a number, drawn independently for the two families, with one of
-        `STYLES` in their names (`synthetic:rough:numbers`); `IMAGES` or `SIGNALS` and a number, likewise; a user's
-        own table that was read (`own_tables`); or several sources of one kind joined by `AND`.
+        `STYLES` in their names (`synthetic:rough:numbers`); `IMAGES` or `SIGNALS` and a number, likewise; `CORPUS`,
+        `CORPUS_NUMBERS` or `CORPUS_CLASSES` and a number, from different tables for the two families; a user's own
+        table that was read (`own_tables`); or several sources of one kind joined by `AND`.
       fresh_rows: whether runs are scored on rows of their task that they did not read. Held-out tasks from users' own
         tables are then these tables, of which runs read the rows to train on and are scored on the held-out ones.
       distinct: whether each row of a task then counts once, so that a short table has no more rows than it has.
@@ -163,6 +168,8 @@ def _families(source: str) -> tuple[Family, Family]:
         stacked = frozenset(place for place, part in enumerate(parts_of(source)) if is_openml(part) or is_own(part))
         return Mixture(train, stacked), Mixture(held_out, stacked)
     style, plain_source = _style_of(source)
+    if source.startswith(CORPUS):
+        return corpus({CORPUS: 2, CORPUS_NUMBERS: None}.get(source, _drawn_classes(source)), PLAIN)
     if (classes := _drawn_classes(source)) and not plain_source.startswith(SYNTHETIC_CLASSES):
         first, second = (Pictures(stream, classes, source.startswith(SIGNALS)) for stream in (0, 1))
         return first, second

@@ -26,7 +26,13 @@ from meta_train.training import differences, evolution
 from meta_train.training.clipping import TASK_GRADIENT_NORM, gradients_apart, mean_clipped, norms_of
 from meta_train.training.constraints import Constraint, bands_of, penalty, update_every
 from meta_train.training.damping import damped
-from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
+from meta_train.training.objective import (
+    first_segment,
+    next_segment,
+    run_beside,
+    soft_run,
+    with_constant_gradients,
+)
 from meta_train.training.on_devices import of_tasks, on_host
 from meta_train.training.tuned import tuned
 from meta_train.training.turns import adam_step, init_moments, is_turn, of_turn
@@ -40,16 +46,19 @@ class GradientState:
       protector: the parameters being learned.
       adam: moments of its floating-point leaves, one per parameter group.
       constraint: the state of the spending constraint.
+      start: the protector that training starts from, where runs are scored beside its runs, else None.
     """
 
     protector: Protector
     adam: dict[str, Any]
     constraint: Constraint
+    start: Protector | None = None
 
 
-def init(protector: Protector, unroll: int | None = None) -> GradientState:
-    """The state before the first outer step."""
-    return GradientState(protector, init_moments(protector), Constraint.create(num_segments(protector, unroll)))
+def init(protector: Protector, unroll: int | None = None, is_beside: bool = False) -> GradientState:
+    """The state before the first outer step; `is_beside` where runs are scored beside those of `protector`."""
+    constraint = Constraint.create(num_segments(protector, unroll))
+    return GradientState(protector, init_moments(protector), constraint, protector if is_beside else None)
 
 
 def num_segments(protector: Protector, unroll: int | None) -> int:
@@ -135,7 +144,7 @@ def update(
         tasks = (*tasks, batch.public)
     if learner.unroll is None:
         state, _, metrics = _descend(
-            state, step, learner, outer, scoring, _whole(step, learner, scoring), tasks, jnp.array(0)
+            state, step, learner, outer, scoring, _whole(state.start, step, learner, scoring), tasks, jnp.array(0)
         )
     else:
         state, metrics = _segments(state, step, learner, outer, scoring, learner.unroll, tasks)
@@ -144,11 +153,16 @@ def update(
     return dataclasses.replace(state, constraint=constraint), metrics
 
 
-def _whole(step: jax.Array, learner: MetaGradients, scoring: Scoring) -> Callable:
-    """The objective of a whole run: (score, (state to continue from, spending))."""
+def _whole(start: Protector | None, step: jax.Array, learner: MetaGradients, scoring: Scoring) -> Callable:
+    """The objective of a whole run, beside those of `start` if there is one: (score, (state to continue from,
+    spending))."""
 
     def final(protector: Protector, *task: Any) -> tuple[Score, tuple[None, jax.Array]]:
-        score, spent = whole_run(protector, *task, scoring=scoring)
+        if start is None:
+            score, spent = whole_run(protector, *task, scoring=scoring)
+        else:
+            weights = {"aversion": learner.aversion, "draws": learner.draws}
+            score, spent = run_beside(protector, start, *task, **weights, scoring=scoring)
         return score, (None, spent)
 
     def soft(protector: Protector, *task: Any) -> tuple[Score, tuple[None, jax.Array]]:
@@ -249,7 +263,7 @@ def _descend(
     protector, adam = adam_step(state.protector, state.adam, mean, step, learner, outer.steps)
     h = spent - state.constraint.targets[bands, segment]
     recorded = state.constraint.updated(spent, scores.value, segment, multiplier_every(state, learner))
-    state = GradientState(protector, adam, recorded)
+    state = GradientState(protector, adam, recorded, state.start)
     metrics = {
         "score": jnp.mean(scores.value),
         **({"above": jnp.mean(scores.above)} if scoring.above else {}),

@@ -59,7 +59,7 @@ def method_for(config: MetaConfig, start: Protector) -> Method:
         stacked=isinstance(learner, Evolution),
     )
     if isinstance(learner, MetaGradients):
-        state = gradients.init(start, learner.unroll)
+        state = gradients.init(start, learner.unroll, learner.aversion > 1)
         update: Callable = gradients.compiled(tasks, resolved, learner, outer, scoring)
     elif isinstance(learner, RandomSearch):
         state, update = search.init(start), search.compiled(tasks, resolved, outer, scoring)

@@ -16,7 +16,7 @@ from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 from meta_train.config.parts import USUAL, Scoring
 from meta_train.evaluation.marks import marks_of
-from meta_train.evaluation.scores import Score, score
+from meta_train.evaluation.scores import Score, score, whole_run
 from meta_train.training.constraints import STEP_WINDOW, soft_score
 
 
@@ -48,6 +48,37 @@ def soft_run(
     spent = records[-1].spent / setup.price_list.budget
     around_end = jax.tree.map(lambda values: soft_score(values, spent, STEP_WINDOW), scores)
     return around_end, jax.tree.map(lambda values: values[-1], scores), spent[-1]
+
+
+def run_beside(
+    protector: Protector,
+    start: Protector,
+    rows: Rows,
+    best_loss: jax.Array,
+    setup: Setup,
+    key: jax.Array,
+    scored: Rows | None = None,
+    public: Rows | None = None,
+    *,
+    aversion: float,
+    draws: int,
+    scoring: Scoring = USUAL,
+) -> tuple[Score, jax.Array]:
+    """How much worse runs score than those of `start` with the same noise, in the mean over `draws` of it, where worse
+    counts `aversion` times as much as better; and the share f32[] of the budget that they spend.
+
+    Means over tasks let a large gain on one pay for a loss on another. Of few draws, noise alone would make losses.
+    """
+
+    def score_of(protector: Protector) -> tuple[Score, jax.Array]:
+        def of_draw(key: jax.Array) -> tuple[Score, jax.Array]:
+            return whole_run(protector, rows, best_loss, setup, key, scored, public, scoring)
+
+        return jax.tree.map(lambda values: values.mean(0), jax.vmap(of_draw)(jax.random.split(key, draws)))
+
+    scores, spent = score_of(protector)
+    change = scores.value - jax.lax.stop_gradient(score_of(start)[0].value)
+    return scores._replace(value=jnp.where(change > 0.0, aversion, 1.0) * change), spent
 
 
 def first_segment(
