@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 import l2p
+from l2p.protectors.by_hand.pulled import PulledAdam
 from l2p.tables.public import catalog
 
 DELTA = 1e-5
@@ -135,8 +136,11 @@ def protector_of(method: Any, budget: l2p.Budget) -> Any:
     rate, clip = (jnp.log(jnp.full(1, float(number))) for number in numbers)
     protector = l2p.load(name, budget)
     projector, scheduler = protector.projector, protector.scheduler.replace(log_clip_norm=clip)
-    rates = projector.hyperparameters | {"learning_rate": rate}
-    return protector.replace(projector=projector.replace(hyperparameters=rates), scheduler=scheduler)
+    if isinstance(projector, PulledAdam):
+        changed = {"log_learning_rate": jnp.zeros_like(projector.log_learning_rate).at[:, 0].set(rate)}
+    else:
+        changed = {"hyperparameters": projector.hyperparameters | {"learning_rate": rate}}
+    return protector.replace(projector=projector.replace(**changed), scheduler=scheduler)
 
 
 def score(case: Case, method: Any, epsilon: float, seed: int) -> dict[str, float]:

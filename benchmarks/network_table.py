@@ -38,7 +38,11 @@ LEAST_SEEDS = 3
 TUNED = ("dp_adam",)
 ORACLE = ":oracle"
 #: The learning rates and clipping norms of an oracle's grid.
-RATES = {"dp_adam": (0.003, 0.01, 0.03, 0.1), "noisygd": (0.05, 0.2, 0.8, 3.0)}
+RATES = {
+    "dp_adam": (0.003, 0.01, 0.03, 0.1),
+    "dp_adam_pulled": (0.003, 0.01, 0.03, 0.1),
+    "noisygd": (0.05, 0.2, 0.8, 3.0),
+}
 CLIPS = (0.3, 1.0, 3.0)
 METHODS = ("start", *BY_HAND, *(f"{method}:tuned" for method in TUNED), *(f"{method}{ORACLE}" for method in RATES))
 #: 1 for scores of which less is better, -1 for those of which more is.
