@@ -39,6 +39,8 @@ MAX_ROWS = 8192
 #: The share of their tasks that are the table as it is. Drawn columns and labels make many tasks of few tables, but a
 #: part of a table's columns tells less about its label than all do, and users come with whole tables.
 PLAIN = 0.6
+#: The same of the corpus, which has tables enough.
+PLAIN_OF_CORPUS = 0.9
 #: All digits but a few; two of those left are a task's classes; as pixels or as frozen features.
 _REST = re.compile(r"(mnist|digits):rest:([\d,]*)(:features(?::\d+)?)?")
 #: Families of synthetic tasks without several classes.
@@ -169,7 +171,7 @@ def _families(source: str) -> tuple[Family, Family]:
         return Mixture(train, stacked), Mixture(held_out, stacked)
     style, plain_source = _style_of(source)
     if source.startswith(CORPUS):
-        return corpus({CORPUS: 2, CORPUS_NUMBERS: None}.get(source, _drawn_classes(source)), PLAIN)
+        return corpus({CORPUS: 2, CORPUS_NUMBERS: None}.get(source, _drawn_classes(source)), PLAIN_OF_CORPUS)
     if (classes := _drawn_classes(source)) and not plain_source.startswith(SYNTHETIC_CLASSES):
         first, second = (Pictures(stream, classes, source.startswith(SIGNALS)) for stream in (0, 1))
         return first, second
