@@ -137,7 +137,7 @@ def protector_of(method: Any, budget: l2p.Budget) -> Any:
     protector = l2p.load(name, budget)
     projector, scheduler = protector.projector, protector.scheduler.replace(log_clip_norm=clip)
     if isinstance(projector, PulledAdam):
-        changed = {"log_learning_rate": jnp.zeros_like(projector.log_learning_rate).at[:, 0].set(rate)}
+        changed = {"log_learning_rate": jnp.zeros_like(projector.log_learning_rate).at[0, 0].set(rate[0])}
     else:
         changed = {"hyperparameters": projector.hyperparameters | {"learning_rate": rate}}
     return protector.replace(projector=projector.replace(**changed), scheduler=scheduler)

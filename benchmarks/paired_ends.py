@@ -7,8 +7,9 @@ Of a shipped protector the fold runs that never saw the table; a checkpoint that
 of at most 2,400 rows tests, the others are private. Prints mean test losses of 24 runs: of the model's start, of a base
 rate that the whole budget buys, of the first method, and of each other one with its difference to the first and the
 standard error of that; a star where the difference is beyond two standard errors. At the end, by budget, in what share
-of the cells with headroom each other method is surely lower and surely higher, and its mean gain in shares of the gap
-between the start and a model without privacy. A cell has headroom if the first method is 2 % of the gap above that.
+of the cells with headroom each other method is lower and higher by more than two standard errors, and its mean gain in
+shares of the gap between the start and a model without privacy. A cell has headroom if the first method ends at least
+2 % of the gap above that model; tables where that model is no better than the start are left out.
 """
 
 import functools
@@ -88,7 +89,7 @@ def compare(
     log_signals: tuple[float, ...],
     runs: int = RUNS,
 ) -> list[Cell]:
-    """Run the methods on private and test rows of a public set, and print."""
+    """Run the methods on private and test rows of a public set, and print; the cells, where there is a gap."""
     (private, test), kind = rows, catalog.kind_of(name)
     print(f"\n{name}, {len(private.y):,} rows of {private.x.shape[1]} features, {model}, from ", end="")
     print(f"{first_loss(model, test):.4f} at the start\n\n| log(mu N) | bought | {' | '.join(methods)} |")
@@ -99,14 +100,15 @@ def compare(
         ended, bought = ends(protector, private, test, jnp.array(log_signals), model=model, kind=kind, runs=runs)
         losses.append(np.asarray(ended))
     best = float(best_losses(model, private, test)[1])
-    gap = max(float(first_loss(model, test)) - best, 1e-9)
+    gap = float(first_loss(model, test)) - best
     cells = []
     for place, log_signal in enumerate(log_signals):
         first, *others = (ended[place] for ended in losses)
         printed = [f"{first.mean():.4f}", *(compared(first, other) for other in others)]
         print(f"| {log_signal:g} | {bought[place]:.4f} | {' | '.join(printed)} |", flush=True)
-        gains = np.array([first - other for other in others]) / gap
-        cells.append(Cell(log_signal, gains, (first.mean() - best) / gap))
+        if gap > 0.0:
+            gains = np.array([first - other for other in others]) / gap
+            cells.append(Cell(log_signal, gains, (first.mean() - best) / gap))
     return cells
 
 
@@ -123,9 +125,9 @@ def summary(methods: tuple[str, ...], cells: list[Cell]) -> Iterator[str]:
 
 
 def _of_method(gains: list[np.ndarray]) -> str:
-    errors = np.array([gain.mean() / max(gain.std(ddof=1) / np.sqrt(len(gain)), 1e-12) for gain in gains])
+    in_errors = np.array([gain.mean() / max(gain.std(ddof=1) / np.sqrt(len(gain)), 1e-12) for gain in gains])
     mean = np.mean([gain.mean() for gain in gains])
-    return f"{np.mean(errors > 2.0):.0%}, {np.mean(errors < -2.0):.0%}, {mean:+.1%}"
+    return f"{np.mean(in_errors > 2.0):.0%}, {np.mean(in_errors < -2.0):.0%}, {mean:+.1%}"
 
 
 def main(
@@ -145,7 +147,8 @@ def main(
     cells: list[Cell] = []
     for name in tables:
         cells += compare(name, parts(name), methods, model_for(name, model), log_signals)
-    print("\n".join(summary(methods, cells)))
+    if len(methods) > 1 and any(cell.headroom > HEADROOM for cell in cells):
+        print("\n".join(summary(methods, cells)))
 
 
 if __name__ == "__main__":

@@ -172,8 +172,9 @@ class PartialDescent(Segments):
       tunes: "all" numbers that may be tuned, or "narrow": all but terms of curves for wide and very wide tables alone
         (`l2p.protectors.conditioning`).
       aversion: how many times as much a task counts where runs score worse than those of the start as where they score
-        better (`meta_train.training.objective.run_beside`); 1 scores runs as they are.
-      draws: of noise, over which runs are compared with those of the start.
+        better (`meta_train.training.objective.run_beside`); 1 scores runs as they are. Held-out tasks, by which a
+        protector is chosen, are scored as they are in any case.
+      draws: number of draws of noise, over whose mean runs are compared with those of the start.
     """
 
     tunes: str = "all"

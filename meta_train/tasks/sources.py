@@ -169,10 +169,10 @@ def _families(source: str) -> tuple[Family, Family]:
         train, held_out = zip(*(_varied(*_families(part)) for part in parts_of(source)), strict=True)
         stacked = frozenset(place for place, part in enumerate(parts_of(source)) if is_openml(part) or is_own(part))
         return Mixture(train, stacked), Mixture(held_out, stacked)
-    style, plain_source = _style_of(source)
-    if source.startswith(CORPUS):
-        return corpus({CORPUS: 2, CORPUS_NUMBERS: None}.get(source, _drawn_classes(source)), PLAIN_OF_CORPUS)
-    if (classes := _drawn_classes(source)) and not plain_source.startswith(SYNTHETIC_CLASSES):
+    (style, plain_source), classes = _style_of(source), _drawn_classes(source)
+    if source in (CORPUS, CORPUS_NUMBERS) or source.startswith(CORPUS_CLASSES):
+        return corpus({CORPUS: 2, CORPUS_NUMBERS: None}.get(source, classes), PLAIN_OF_CORPUS)
+    if classes and not plain_source.startswith(SYNTHETIC_CLASSES):
         first, second = (Pictures(stream, classes, source.startswith(SIGNALS)) for stream in (0, 1))
         return first, second
     if classes:

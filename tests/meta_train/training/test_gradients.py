@@ -24,13 +24,7 @@ from meta_train.evaluation.scores import Score, evaluate, score, whole_run
 from meta_train.tasks.family import TaskFamily
 from meta_train.training import clipping, gradients, search, turns
 from meta_train.training.constraints import MULTIPLIER_EVERY, constrained_targets, penalty
-from meta_train.training.objective import (
-    first_segment,
-    next_segment,
-    run_beside,
-    soft_run,
-    with_constant_gradients,
-)
+from meta_train.training.objective import first_segment, next_segment, soft_run, with_constant_gradients
 from meta_train.training.starting_points import warm_start
 from meta_train.training.untrained import BUILDERS
 
@@ -422,62 +416,3 @@ def test_a_curriculum_begins_with_the_upper_half_of_the_budgets(monkeypatch):
             gradients.draw_tasks(jnp.array(step), config.tasks, on, config.learner, config.outer)
         ranges[step] = drawn.value.args
     assert ranges == {0: (3.0, 5.0), 10: (2.0, 5.0), 20: (1.0, 5.0), 39: (1.0, 5.0)}
-
-
-@functools.cache
-def score_beside(aversion: float, draws: int):
-    """(score, gradient) of runs beside those of a start, in the first task of a batch."""
-
-    @jax.jit
-    def run(protector, start, task):
-        floats, others = partition(protector)
-
-        def value(floats):
-            return run_beside(combine(floats, others), start, *task, aversion=aversion, draws=draws)[0].value
-
-        return jax.value_and_grad(value)(floats)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def first_task(batch):
-    rows, setups = ByMu("gdp").simulate(batch, MODEL, capped=True)
-    return jax.tree.map(lambda leaf: leaf[0], (rows, batch.best_loss, setups, jax.random.split(jax.random.key(5), 8)))
-
-
-@pytest.mark.slow
-def test_runs_beside_their_start_count_losses_more(first_task):
-    start, (rows, best_loss, setup, key) = short("control"), first_task
-    others = [
-        start.replace(projector=start.projector.replace(log_learning_rate=start.projector.log_learning_rate + change))
-        for change in (-1.0, 1.0)
-    ]
-    same, _ = score_beside(3.0, 2)(start, start, first_task)
-    assert float(same) == pytest.approx(0.0, abs=1e-5)
-    run = jax.jit(lambda protector, key: whole_run(protector, rows, best_loss, setup, key)[0].value)
-    signs = set()
-    for protector in others:
-        keys = jax.random.split(key, 2)
-        change = np.mean([float(run(protector, each)) - float(run(start, each)) for each in keys])
-        (averse, steep), (even, flat) = (score_beside(weight, 2)(protector, start, first_task) for weight in (3.0, 1.0))
-        assert float(even) == pytest.approx(change, abs=1e-5)
-        factor = 3.0 if change > 0 else 1.0
-        assert float(averse) == pytest.approx(factor * change, abs=1e-5)
-        chex.assert_trees_all_close(steep, jax.tree.map(lambda leaf, factor=factor: factor * leaf, flat), rtol=1e-4)
-        signs.add(change > 0)
-    assert signs == {True, False}
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"aversion": 0.5}, "from 1 up"),
-        ({"aversion": 2.0, "unroll": 2}, "leave out unroll"),
-        ({"draws": 4}, "set aversion"),
-        ({"aversion": 2.0, "draws": 0}, "draws"),
-    ],
-)
-def test_odd_comparisons_with_the_start_are_refused(values, message):
-    with pytest.raises(InputError, match=message):
-        EveryModel.of("t", "control", num_features=(5,), sources=("synthetic",), models=("logistic",), **values)
