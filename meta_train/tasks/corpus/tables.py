@@ -154,7 +154,7 @@ def _is_told(x: np.ndarray, y: np.ndarray) -> bool:
     """True if a feature alone orders all rows as the target does."""
     ranks = [np.unique(column, return_inverse=True)[1].astype(np.float64) for column in (y, *x.T)]
     with np.errstate(invalid="ignore"):  # of columns that are the same in all rows left
-        correlation = np.corrcoef(ranks)[0, 1:]
+        correlation = np.asarray(np.corrcoef(ranks))[0, 1:]
     return bool((np.abs(correlation) > MOST_ALIKE).any())
 
 
