@@ -55,8 +55,8 @@ INTRODUCTION = """\
 Networks that a user brings along as a loss of one row, trained by simulated runs of every method: as its authors set
 it, with settings that were tuned on public tasks of networks (`:tuned`; `l2p meta-train --recipe
 dp_adam-tuned-custom-networks`), and with the best learning rate and clipping norm of a grid that was searched on the
-very data, uncharged (`:oracle`), which no private run can afford. Mean test loss, its standard error over seeds, and
-accuracy; delta 1e-5, full batches. No image was among the tasks of the settings that ship (the recipe has synthetic
+very data, uncharged (`:oracle`; with a pull that is kept), which no private run can afford. Mean test loss, its standard
+error over seeds, and accuracy; delta 1e-5, full batches. No image was among the tasks of the settings that ship (the recipe has synthetic
 images and signals by now), and no set below. Digits have 1,437 rows to train on, MNIST (its 10,000 test images, halved
 in width and height) and ipums_br 8,000, waveform5000 4,000, splice 2,552, cmc 1,178, credit.a 552. Methods that lack a
 cell are left out.
