@@ -24,7 +24,7 @@ from meta_train.recipes import resolve
 from meta_train.training.loop import meta_train
 
 RESULTS = Path(__file__).parent / "results" / "deep.jsonl"
-CONTROL, NETWORKS = "control-deep", ("deep", "deep-1", "deep-2")
+CONTROL, NETWORKS = "control-deep", ("deep", "deep-1")
 UNTUNED, PULLED, TUNED, ORACLE = "dp_adam", "dp_adam_pulled", "dp_adam:tuned", "dp_adam:oracle"
 METHODS = (UNTUNED, PULLED, TUNED, ORACLE, CONTROL, *NETWORKS)
 #: The sets of which no rows and no networks were looked at before; digits are spent.

@@ -55,11 +55,11 @@ INTRODUCTION = """\
 Networks that a user brings along as a loss of one row, trained by simulated runs of every method: as its authors set
 it, with settings that were tuned on public tasks of networks (`:tuned`; `l2p meta-train --recipe
 dp_adam-tuned-custom-networks`), and with the best learning rate and clipping norm of a grid that was searched on the
-very data, uncharged (`:oracle`; with a pull that is kept), which no private run can afford. Mean test loss, its standard
-error over seeds, and accuracy; delta 1e-5, full batches. No image was among the tasks of the settings that ship (the recipe has synthetic
-images and signals by now), and no set below. Digits have 1,437 rows to train on, MNIST (its 10,000 test images, halved
-in width and height) and ipums_br 8,000, waveform5000 4,000, splice 2,552, cmc 1,178, credit.a 552. Methods that lack a
-cell are left out.
+very data, uncharged (`:oracle`; with a pull that is kept), which no private run can afford. Mean test loss, its
+standard error over seeds, and accuracy; delta 1e-5, full batches. No image was among the tasks of the settings that
+ship (the recipe has synthetic images and signals by now), and no set below. Digits have 1,437 rows to train on, MNIST
+(its 10,000 test images, halved in width and height) and ipums_br 8,000, waveform5000 4,000, splice 2,552, cmc 1,178,
+credit.a 552. Methods that lack a cell are left out.
 
 What a method is by default was chosen on the digits, and after a first look at them classes that a network separates
 came among the tasks, and then images: they are spent, and home to untuned `dp_adam`. Trained settings have far more
@@ -70,11 +70,11 @@ chosen on MNIST, splice, waveform5000, cmc, credit.a and ipums_br. On credit.a a
 `dp_adambc` end above the start at most budgets, on cmc some of them at some, and the shipped settings less far: they
 are too sure of the rows that they get wrong. Where budgets are small, and on credit.a and ipums_br at nearly all, the
 methods whose steps grow with the noise end above it, some of them far: `noisygd`, `noisygd_pulled`, `disk`, `auto_clip`
-and `hyfree`. `dp_adam_pulled`, the default, ends above its
-start at epsilon .5 on ipums_br alone, where it is right in three rows of four, and too sure where it is wrong. Its two
-constants were chosen on digits and on public tasks ([how](network_pull.md)), and in their mean it is better than
-`dp_adam`. It is worse with the head on MNIST, and on digits where budgets are small. A learned one is [not
-ready](deep.md); rivals that were tuned by equally many runs are [on a page of their own](network_rivals.md).
+and `hyfree`. `dp_adam_pulled`, the default, ends above its start at epsilon .5 on ipums_br alone, where it is right in
+three rows of four, and too sure where it is wrong. Its two constants were chosen on digits and on public tasks
+([how](network_pull.md)), and in their mean it is better than `dp_adam`. It is worse with the head on MNIST, and on
+digits where budgets are small. A learned one is [not ready](deep.md); rivals that were tuned by equally many runs are
+[on a page of their own](network_rivals.md).
 
 `python -m benchmarks.network_table --page > benchmarks/pages/networks.md`
 """
