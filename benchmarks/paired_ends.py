@@ -125,6 +125,7 @@ def summary(methods: tuple[str, ...], cells: list[Cell]) -> Iterator[str]:
 
 
 def _of_method(gains: list[np.ndarray]) -> str:
+    """The shares of cells with gains f[runs] in which a method is lower and higher, and its mean gain."""
     in_errors = np.array([gain.mean() / max(gain.std(ddof=1) / np.sqrt(len(gain)), 1e-12) for gain in gains])
     mean = np.mean([gain.mean() for gain in gains])
     return f"{np.mean(in_errors > 2.0):.0%}, {np.mean(in_errors < -2.0):.0%}, {mean:+.1%}"

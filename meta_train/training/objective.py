@@ -57,9 +57,7 @@ def run_beside(
     best_loss: jax.Array,
     setup: Setup,
     key: jax.Array,
-    scored: Rows | None = None,
-    public: Rows | None = None,
-    *,
+    *others: Rows,
     aversion: float,
     draws: int,
     scoring: Scoring = USUAL,
@@ -68,11 +66,12 @@ def run_beside(
     counts `aversion` times as much as better; and the share f32[] of the budget that they spend.
 
     Means over tasks let a large gain on one pay for a loss on another. Of few draws, noise alone would make losses.
+    `others` are rows that runs are scored on and public rows, as of `whole_run`.
     """
 
     def score_of(protector: Protector) -> tuple[Score, jax.Array]:
         def of_draw(key: jax.Array) -> tuple[Score, jax.Array]:
-            return whole_run(protector, rows, best_loss, setup, key, scored, public, scoring)
+            return whole_run(protector, rows, best_loss, setup, key, *others, scoring=scoring)
 
         return jax.tree.map(lambda values: values.mean(0), jax.vmap(of_draw)(jax.random.split(key, draws)))
 

@@ -110,10 +110,12 @@ def _firsts(raws: Sequence[Raw]) -> list[str]:
 
 
 def _of_table(name: str, columns: Mapping[str, np.ndarray]) -> list[Entry]:
+    """A table with each of the columns that are tried as its target and are one, at most `MOST_ROWS` of its rows."""
     is_held_out, chance = _hash_of(name) % HELD_OUT == 0, np.random.default_rng(_hash_of(name))
     # In their own order, by which a schema tells columns that count rows.
-    kept = np.sort(chance.permutation(len(next(iter(columns.values()))))[:MOST_ROWS])
-    sample = {column: cells[kept] for column, cells in columns.items() if not _counts_rows(cells)}
+    num_rows = len(next(iter(columns.values())))
+    rows = np.sort(chance.permutation(num_rows)[:MOST_ROWS])
+    sample = {column: cells[rows] for column, cells in columns.items() if not _counts_rows(cells)}
     if not sample:
         return []
     *others, last = sample

