@@ -30,7 +30,7 @@ SCORED = 768
 
 
 def frame(rows: int, of: str):
-    """Names of rows, a count of them, two numbers, classes that rows are sorted by, one of them rare, and two classes."""
+    """Names of rows, a count of them, two numbers, classes that rows are sorted by, one of them rare, and two more."""
     height = CHANCE.random(rows)
     return pd.DataFrame(
         {
