@@ -97,7 +97,8 @@ on, so that one epsilon means several times more noise.
 | Fashion-MNIST | 3 | linear on ScatterNet features (Tramer and Boneh 2021) | 89.7% |
 | CIFAR-10 | 3 | convolutions, DP-SGD (Tramer and Boneh 2021) | 59.2% |
 | CIFAR-10 | 3 | linear on ScatterNet features (Tramer and Boneh 2021) | 67.0% |
-| CIFAR-10 | 8 | WideResNet, DP-SGD (De et al. 2022) | 81.4% |"""
+| CIFAR-10 | 8 | WideResNet, DP-SGD (De et al. 2022) | 81.4% |
+| CIFAR-10 | 1 | from features learned of images of random processes, DP-RandP (Tang et al. 2023) | 72.3% |"""
 
 
 class Cells:

@@ -10,10 +10,11 @@ from l2p.privacy.events import Answered
 Records = list[Answered]
 
 
-def trace_of(first: Records, later: Sequence[Records]) -> list[Answered]:
-    """Granted queries in the order they were asked, from `start` and from each `advance` in turn."""
+def trace_of(first: Records, later: Sequence[Records], after: int = 0) -> list[Answered]:
+    """Granted queries in the order they were asked, from `start` and from each `advance` in turn, `after` so many
+    steps."""
     trace = [_on_host(0, record) for record in first if bool(record.granted)]
-    step = 0
+    step = after
     for records in later:
         length = records[0].granted.shape[0] if records else 0
         host = jax.device_get(records)

@@ -1,5 +1,6 @@
 """Private training in one call: check everything, run, certify, and say what is guaranteed."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from l2p.release.planned_run import PlannedRun, checked_public, plan_run
 from l2p.release.private_bounds import SHARE, Purchase, check_share
 from l2p.release.private_run import execute
 from l2p.release.result import Result
+from l2p.release.saved_run import open_run
 from l2p.run.protector import Protector
 from l2p.tables.private_table import read_private, read_public
 from l2p.tables.reading import Format
@@ -72,6 +74,7 @@ def private_train(
     exactness: str = EXACT,
     num_rows: int | None = None,
     ledger: Ledger | str | Path | None = None,
+    resume: str | Path | None = None,
     kind: str | None = None,
     schema: Schema | str | Path | None = None,
     bounds: Any = None,
@@ -118,6 +121,10 @@ def private_train(
         rests on is not proved, as the card says.
       ledger: the ledger of this data set (`l2p ledger create`) or its file. The most that this run may spend is
         reserved there before it reads a row, and settled when it ends.
+      resume: a file, made if need be, in which the run saves how far it has come. Called again after its process was
+        killed, with the same arguments, it goes on from there: no step counts twice, and one that has ended gives its
+        result without reading a row. Keep one copy: two that go on would each spend what one counts. A run that buys
+        bounds cannot be resumed.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
         under add_remove.
       kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a
@@ -206,10 +213,16 @@ def private_train(
         in_float32=float32,
     )
     purchase = None if table is None else Purchase.plan(table, share, planned, key)
+    if purchase is not None and resume is not None:
+        raise InputError(
+            "a run that buys bounds does not save what it bought, so it cannot be resumed; declare the bounds of every "
+            "column, or leave resume out."
+        )
+    saved = None if resume is None else open_run(resume, planned.facts, ledger)
 
     def run(reservation: Reservation | None) -> Result:
         if table is None or purchase is None:
-            result = execute(planned, reservation).stating(statements)
+            result = execute(planned, reservation, saved=saved).stating(statements)
             return result if schema is None else result.with_schema(schema).of_table(data, schema.target.column)
         bounds, purchased = purchase.buy(table.binned(SCALE))
         with ending_run():
@@ -217,11 +230,12 @@ def private_train(
         result = execute(planned._replace(task=Task(rows)), reservation, purchased).stating(statements)
         return result.with_schema(bounded, tuple(bounds)).of_table(data, bounded.target.column)
 
-    if ledger is None:
-        return run(None)
-    ledger.budget.check_rows(planned.num_rows)
-    with held(ledger) as id:
-        return run(_reserve(ledger, planned, id, share > 0))
+    with contextlib.nullcontext() if saved is None else contextlib.closing(saved):
+        if ledger is None:
+            return run(None)
+        ledger.budget.check_rows(planned.num_rows)
+        with held(ledger, None if saved is None else saved.reservation) as id:
+            return run(_reserve(ledger, planned, id, share > 0))
 
 
 def _read(

@@ -17,7 +17,7 @@ it is longer than the limit below (Birge 2001, Lemma 8.1).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -49,39 +49,37 @@ class Answer(NamedTuple):
     bound: float
 
 
-def sentence(blocks: Sequence[Sequence[Answered]], setup: Setup, steps: int, max_steps: int, moved: bool) -> str:
+def sentence(answered: bool, evidence: "Evidence", steps: int, max_steps: int, moved: bool) -> str:
     """The sentence on what was learned that the answers of a run allow.
 
     Args:
-      blocks: records of `init`, then of each block of steps with a leading axis of steps, with the answers to gradient
-        queries.
-      setup: the public facts.
+      answered: whether any query was.
+      evidence: of its gradients.
       steps, max_steps: granted in full, and allowed.
       moved: True if released params differ from those that the run began with.
     """
-    if not any(np.asarray(record.granted).any() for records in blocks for record in records):
+    if not answered:
         return NOTHING
     if steps == 0 < max_steps:
         return NO_STEP
-    if not moved:
-        return UNMOVED
-    evidence = Evidence(float(setup.num_rows), float(setup.price_list.sampler.rate()))
-    for answer in _answers(blocks[1:], setup):
-        evidence.add(answer)
-    return evidence.sentence
+    return evidence.sentence if moved else UNMOVED
 
 
-def _answers(blocks: Sequence[Sequence[Answered]], setup: Setup) -> Iterator[Answer]:
-    """Granted answers to gradient queries, in the order in which they were asked."""
+def answers_of(records: Sequence[Answered], setup: Setup) -> Iterator[Answer]:
+    """Granted answers to gradient queries, in the order in which they were asked.
+
+    Args:
+      records: of a block of steps, with a leading axis of steps.
+      setup: the public facts.
+    """
     rows_per_unit, factor = setup.rows_per_unit or 1, setup.adjacency.sensitivity_factor
-    for records in blocks:
-        host: list[Any] = jax.device_get([record for record in records if record.query in GRADIENTS])
-        for index in range(len(host[0].granted) if host else 0):
-            for place, record in enumerate(host):
-                if record.granted[index]:
-                    deviations = float(record.noise_multiplier[index]) * rows_per_unit * factor
-                    scale = deviations * float(record.clip_norm[index])
-                    yield Answer(place, np.asarray(record.answer[index], np.float64) / scale, 1.0 / deviations)
+    host: list[Any] = jax.device_get([record for record in records if record.query in GRADIENTS])
+    for index in range(len(host[0].granted) if host else 0):
+        for place, record in enumerate(host):
+            if record.granted[index]:
+                deviations = float(record.noise_multiplier[index]) * rows_per_unit * factor
+                scale = deviations * float(record.clip_norm[index])
+                yield Answer(place, np.asarray(record.answer[index], np.float64) / scale, 1.0 / deviations)
 
 
 class Evidence:
@@ -126,6 +124,24 @@ class Evidence:
         size = self._earlier[place].size
         limit = size + coins + 2.0 * math.sqrt((size + 2.0 * coins) * RARITY) + 2.0 * RARITY
         return square > precision * limit
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as arrays, for a file."""
+        numbers = [self._total, self._variance, self._persistent, *self._precision.values()]
+        last = -1 if self._last is None else int(self._last)
+        counts = [self._count, int(self._above), last, *self._earlier]
+        sums = {f"sum{place}": total for place, total in self._earlier.items()}
+        return {"numbers": np.array(numbers, np.float64), "counts": np.array(counts, np.int64), **sums}
+
+    def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> "Evidence":
+        """The same with what `arrays` gave, in place of its own."""
+        evidence = Evidence(self._num_rows, self._rate)
+        evidence._total, evidence._variance, evidence._persistent, *precision = arrays["numbers"].tolist()
+        evidence._count, above, last, *places = arrays["counts"].tolist()
+        evidence._above, evidence._last = bool(above), None if last < 0 else bool(last)
+        evidence._precision = dict(zip(places, precision, strict=True))
+        evidence._earlier = {place: np.array(arrays[f"sum{place}"]) for place in places}
+        return evidence
 
     @property
     def sentence(self) -> str:

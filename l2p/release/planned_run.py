@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from l2p.base.errors import InputError
 from l2p.checkpoints.named import NamedProtector
@@ -18,7 +19,7 @@ from l2p.privacy.cap.filter import Filter
 from l2p.privacy.events import Adjacency
 from l2p.queries.pass_descent import PassRows
 from l2p.release.losses.own_model import check_own
-from l2p.release.run_noise import RunNoise, noise_for
+from l2p.release.run_noise import RunNoise, SimulatedNoise, noise_for
 from l2p.tables import public_data, same_table
 from l2p.tables.schema import Schema, schema_of
 from l2p.tables.schema.target import Unit
@@ -43,6 +44,17 @@ class PlannedRun(NamedTuple):
     num_features: int
     warnings: list[str]
     unit: Unit | None = None
+
+    @property
+    def facts(self) -> list[Any]:
+        """What a run that goes on has in common with the one that was begun; public. Of floats five digits, since
+        another machine may compute the same plan a little differently."""
+        named, setup = self.named, self.setup
+        numbers = [np.asarray(leaf).ravel().tolist() for leaf in jax.tree.leaves(named.protector)]
+        settings = [f"{number:.4e}" for leaf in numbers for number in leaf]
+        table = self.num_rows, self.num_features, self.params.size, setup.kind, setup.in_float32, self.unit
+        key = jax.random.key_data(self.noise.key).tolist() if isinstance(self.noise, SimulatedNoise) else None
+        return [named.name, named.sha256, settings, self.budget, self.filter.name, str(self.model), *table, key]
 
 
 def plan_run(

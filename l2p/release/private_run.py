@@ -11,7 +11,7 @@ import numpy as np
 from l2p.base.compiled import quickly
 from l2p.base.errors import NoResult
 from l2p.oracle.setup import Setup
-from l2p.oracle.trace import Records, trace_of
+from l2p.oracle.trace import Records
 from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW, unit_on_card
 from l2p.privacy.cost.sampling import FullBatch
@@ -20,18 +20,20 @@ from l2p.privacy.ledger.reservation import Reservation
 from l2p.queries.pass_descent import PassRows
 from l2p.release.learned import sentence
 from l2p.release.planned_run import PlannedRun, labels_of
+from l2p.release.progress import Progress, restored
 from l2p.release.result import Result, mechanisms
-from l2p.release.run_noise import RunNoise
+from l2p.release.saved_run import SavedRun
 from l2p.run.protector import Protector
 from l2p.run.run import Release, Run, Simulation, advance, advance_streaming, start
 from l2p.tables import public_data
 from l2p.task import checks
 from l2p.task.rows import Rows
 from l2p.task.sources import RowSource
-from l2p.task.task import Task
 
 #: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.
 CHUNK = 256
+#: The same where each of them is saved.
+SAVED_CHUNK = 10
 #: And the most numbers of noise, 128 MiB, that a step's answers are counted for.
 NOISE_NUMBERS = 2**24
 
@@ -40,11 +42,19 @@ _start = quickly(start)
 _advance = quickly(advance, static=("num_steps",))
 
 
-def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Sequence[Answered] = ()) -> Result:
-    """Read the rows, settle the reservation, and state the guarantee; `purchased` came before, by the same filter."""
+def execute(
+    planned: PlannedRun,
+    reservation: Reservation | None,
+    purchased: Sequence[Answered] = (),
+    saved: SavedRun | None = None,
+) -> Result:
+    """Read the rows, settle the reservation, and state the guarantee.
+
+    `purchased` came before, by the same filter. A run that was `saved` goes on from there.
+    """
     task, budget, named, filter, setup, params, noise, model, num_rows, num_features, warnings, unit = planned
-    run, records = _train(named.protector, params, task, setup, noise, labels_of(model, setup.kind))
-    trace = after(purchased, trace_of(records[0], records[1:]))
+    progress = _train(planned, saved)
+    run, trace = progress.run, after(purchased, progress.trace)
     adaptive = bool(named.protector.adaptive_noise)
     certified = filter.certify(trace, adaptive)
     composition, unsettled = (None, []) if reservation is None else reservation.settle(trace, certified, adaptive)
@@ -56,7 +66,7 @@ def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Seq
         )
     steps, stop_reason = int(run.step), "max_steps" if run.alive else "budget"
     moved = not np.array_equal(released, params)
-    learned = sentence(records, setup, steps, named.protector.num_steps, moved)
+    learned = sentence(bool(progress.trace), progress.evidence, steps, named.protector.num_steps, moved)
     public = public_data.on_card(task.public)
     card = card_of_run(
         budget,
@@ -90,16 +100,14 @@ def execute(planned: PlannedRun, reservation: Reservation | None, purchased: Seq
     return Result(model.as_given(released), trace, card, stop_reason, steps, model, kind=setup.kind)
 
 
-def _train(
-    protector: Protector,
-    params: jax.Array,
-    task: Task,
-    setup: Setup,
-    noise: RunNoise,
-    labels: tuple[float, ...] | None,
-) -> tuple[Run, list[Records]]:
-    """Start and advance until the budget or the steps end; returns the final run and its records, first `init`'s."""
+def _train(planned: PlannedRun, saved: SavedRun | None) -> Progress:
+    """Start, or go on from what was saved, and advance until the budget or the steps end."""
+    task, setup, noise = planned.task, planned.setup, planned.noise
+    protector, labels = planned.named.protector, labels_of(planned.model, planned.setup.kind)
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
+    progress = None if saved is None else restored(saved, planned)
+    if progress is not None and progress.ended(protector.num_steps):
+        return progress
     # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
     # float64; `start` and `advance` keep everything else in float32.
     with noise.computing("training"), np.errstate(over="ignore", invalid="ignore"):
@@ -110,17 +118,20 @@ def _train(
             rows = single(rows) if noise.releases else rows.ready(full_passes)
         public = single(task.public)
         in_turn = isinstance(rows, RowSource)
-        begin = start if in_turn else _start
-        run, first = begin(protector, params, rows, setup, noise.draw(0, in_turn), public)
-        blocks = [first]
-        chunk = max(1, min(CHUNK, NOISE_NUMBERS // params.size))
-        for step in range(0, protector.num_steps, chunk):
-            if not run.alive:
-                break
-            num_steps = min(chunk, protector.num_steps - step)
-            run, records = _go_on(protector, run, rows, setup, noise.draw(num_steps, in_turn), num_steps, public)
-            blocks.append(records)
-    return run, blocks
+        if progress is None:
+            begin = start if in_turn else _start
+            run, first = begin(protector, planned.params, rows, setup, noise.draw(0, in_turn), public)
+            progress = Progress.begun(run, first, setup)
+        chunk = max(1, min(CHUNK if saved is None else SAVED_CHUNK, NOISE_NUMBERS // planned.params.size))
+        while not progress.ended(protector.num_steps):
+            if saved is not None:
+                progress.save(saved, setup, protector.num_steps)
+            num_steps = min(chunk, protector.num_steps - int(progress.run.step))
+            drawn = noise.draw(num_steps, in_turn)
+            progress.go_on(*_go_on(protector, progress.run, rows, setup, drawn, num_steps, public), setup)
+        if saved is not None:
+            progress.save(saved, setup, protector.num_steps)
+    return progress
 
 
 def _go_on(

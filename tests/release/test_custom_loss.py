@@ -129,6 +129,8 @@ def test_networks_of_any_library_come_back_as_they_were_given(library):
     assert result.steps == 2
     assert result.card.num_features == NUM_FEATURES + 1
     assert result.predict(DATA["x"][:7]).shape == (7,)
+    composed = compose(result.card.filter(), result.card.answered(), result.card.adaptive_noise)
+    assert 0.7 * result.card.epsilon_certified < composed.epsilon <= result.card.epsilon_certified
 
 
 def test_a_release_has_an_entry_in_the_ledger_and_a_card_that_is_verified_and_priced_again(tmp_path):

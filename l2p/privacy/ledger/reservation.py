@@ -52,8 +52,10 @@ def limit_of(unit: str, budget: Budget) -> Cost:
 
 
 @contextlib.contextmanager
-def held(ledger: Ledger) -> Iterator[str]:
+def held(ledger: Ledger, id: str | None = None) -> Iterator[str]:
     """Gives the id for a reservation to make inside; an exception that leaves while it is unsettled gets a note on it.
+
+    The `id` is that of a run which goes on; None for a new one.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +68,7 @@ def held(ledger: Ledger) -> Iterator[str]:
     ...         print(interrupt.__notes__[0].partition(":")[0])  # doctest: +ELLIPSIS
     The reservation of epsilon 0.5 at delta 1e-07 for this run (...) stays in the ledger of ward and counts as spent
     """
-    id = new_id()
+    id = id or new_id()
     try:
         yield id
     except BaseException as error:
@@ -100,6 +102,7 @@ class Reservation:
       filter: what stops the run.
       cost: what was reserved.
       earlier: the runs that counted before.
+      is_settled: whether it was settled before the process of the run was killed.
     """
 
     ledger: Ledger
@@ -107,6 +110,7 @@ class Reservation:
     filter: Filter
     cost: Cost
     earlier: tuple[Entry, ...]
+    is_settled: bool = False
 
     @classmethod
     def make(
@@ -120,13 +124,17 @@ class Reservation:
     ) -> "Reservation":
         """Reserve the most that a run can cost, before it reads a row; under the `id` that `held` gave.
 
-        `unit` is the column whose rows it protects together; None for single rows.
+        A run that goes on has that reserved already, under the same id. `unit` is the column whose rows it protects
+        together; None for single rows.
 
         Raises:
           InputError: the ledger has another adjacency or counts other units, cannot price this run, or has too little
             left.
         """
         before, cost = counting(ledger), cost_of(ledger, filter, mechanisms)
+        for place, entry in enumerate(before):
+            if entry.id == id:
+                return cls(ledger, entry.id, filter, entry.reserved, before[:place], entry.state == "settled")
         try:
             return cls(ledger, ledger.reserve(cost, description, id, unit), filter, cost, before)
         except NotEnough as error:
@@ -152,7 +160,7 @@ class Reservation:
             counted = Cost(min(spent, self.cost.amount))
         elif not adaptive:
             counted = Cost(min(epsilon, self.cost.amount), self.cost.delta)
-        return count(self.ledger, self.id, counted, self.cost, self.earlier)
+        return count(self.ledger, self.id, counted, self.cost, self.earlier, self.is_settled)
 
 
 def counting(ledger: Ledger) -> tuple[Entry, ...]:
@@ -161,12 +169,14 @@ def counting(ledger: Ledger) -> tuple[Entry, ...]:
 
 
 def count(
-    ledger: Ledger, id: str, counted: Cost, reserved: Cost, earlier: Sequence[Entry]
+    ledger: Ledger, id: str, counted: Cost, reserved: Cost, earlier: Sequence[Entry], is_settled: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """Settle a reservation; returns the card's `composition`, where `earlier` runs count before it, and warnings."""
+    """Settle a reservation, unless it `is_settled`; returns the card's `composition`, where `earlier` runs count before
+    it, and warnings."""
     warnings = []
     try:
-        ledger.settle(id, counted)
+        if not is_settled:
+            ledger.settle(id, counted)
     except RuntimeError as error:
         counted = reserved
         warnings.append(f"The ledger could not be settled ({error}); it says what this run counts as there.")

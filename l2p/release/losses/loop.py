@@ -31,6 +31,7 @@ from l2p.release.losses.clipped_sum import ClippedSum, Clipping, layout_of
 from l2p.release.losses.custom import shares_of, starting_point
 from l2p.release.losses.loop_noise import AddedByHost, HostSide
 from l2p.release.losses.loop_plan import REHEARSED, Given, LoopPlan, clipping_of, declared, fitting, own_optimizer
+from l2p.release.saved_run import open_run
 from l2p.run.protector import Protector
 from l2p.run.run import Run, Simulation, start, take_step
 from l2p.task.noise import Batch
@@ -120,6 +121,7 @@ def optax(
     accountant: str | None = None,
     key: jax.Array | None = None,
     ledger: Ledger | str | Path | None = None,
+    resume: str | Path | None = None,
 ) -> PrivateTransformation:
     """An optax transformation that spends a budget over a planned number of updates.
 
@@ -138,6 +140,9 @@ def optax(
       accountant: as in `l2p.private_train`.
       key: None is a release. A JAX key makes it a simulation, whose noise whoever has the key can undo.
       ledger: of this data set. The most that the loop may spend is reserved now, and settled by `card()`.
+      resume: a file, made if need be, that counts the answers. After its process was killed a loop that is planned
+        again, with the same arguments, goes on from a state that it saved: under the same reservation, and answers
+        that the state did not know of stay counted.
 
     Raises:
       InputError: an argument does not fit.
@@ -179,10 +184,14 @@ def optax(
         running = dataclasses.replace(protector, projector=Given(method, layout_of(parameters)))  # pyrefly: ignore[bad-argument-type]
     model = CustomLoss.stand_in(parameters.trained.size, 1)
     host = HostSide(filter, planned, str(model), num_rows, key, [*budget.warnings(), *warnings])
+    saved = None if resume is None else open_run(resume, [named.name, host.digest.tolist()], ledger)
+    if saved is not None:
+        host.count_in(saved)
     if ledger is not None:
         ledger.budget.check_rows(num_rows)
         purpose = f"a loop with {named.name}, epsilon {budget.epsilon:g}, delta {budget.delta:g}"
-        host.reservation = Reservation.make(ledger, filter, protector.mechanisms, purpose)
+        id = None if saved is None else saved.reservation
+        host.reservation = Reservation.make(ledger, filter, protector.mechanisms, purpose, id)
     return _transformation(LoopPlan(named, running, setup.replace(model=model), layout_of(parameters), clipping, host))
 
 

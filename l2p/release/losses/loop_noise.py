@@ -28,6 +28,7 @@ from l2p.privacy.events import Answered
 from l2p.privacy.ledger.reservation import Reservation
 from l2p.release.learned import Answer, Evidence
 from l2p.release.result import mechanisms
+from l2p.release.saved_run import SavedRun
 from l2p.task.entropy import Entropy
 from l2p.task.exact_sums import MARGIN
 from l2p.task.noise import GRID_STEPS, Batch, BatchDraw, Draw, Noise
@@ -53,12 +54,14 @@ class HostSide:
     Attributes:
       row_size: numbers of one row, known from the first sum on.
       reservation: in the ledger of the data set, or None.
+      saved: the file that counts the answers, or None.
       loop: its name, which no other loop has.
       digest: u32[8] of what was planned; that of a loop that was planned in the same way is the same.
     """
 
     row_size: int = 1
     reservation: Reservation | None = None
+    saved: SavedRun | None = None
 
     def __init__(
         self,
@@ -83,6 +86,11 @@ class HostSide:
         facts = [repr(self._filter), self._model, self._num_rows, self._entropy.is_private, noise]
         return np.frombuffer(hashlib.sha256(repr(facts).encode()).digest(), np.uint32)
 
+    def count_in(self, saved: SavedRun) -> None:
+        """Count answers in a file as well, from those that it has."""
+        content, self.saved = saved.restore(), saved
+        self._count = 0 if content is None else int(content[0]["count"])
+
     def refuse(self, count: jax.Array, digest: jax.Array) -> None:
         """Refuse an update that no noise is planned for, or a state of another plan, where that is known before it
         runs."""
@@ -100,7 +108,7 @@ class HostSide:
             )
 
     def _refuse_beyond(self, count: int) -> None:
-        if self._is_over:
+        if self._is_over or (self.saved is not None and self.saved.ended):
             raise InputError(
                 "an update was asked for after card(), which says how many there were; ask for the card when the loop "
                 "has ended."
@@ -120,6 +128,8 @@ class HostSide:
             number = max(self._count, int(count))
             self._refuse_beyond(number)
             self._count = number + 1
+            if self.saved is not None:  # on disk before the answer is given
+                self.saved.save({"count": np.asarray(self._count)})
             (bits,) = self._entropy.draw((Draw("gaussian", total.size),), 1)
         planned = self._planned[number]
         unit = planned.clip_norm * self._filter.budget.adjacency.sensitivity_factor
@@ -150,6 +160,9 @@ class HostSide:
             if self._is_over:
                 raise InputError("this loop has given its card already; keep the one that it gave.")
             self._is_over = True
+            if self.saved is not None:
+                self.saved.save({"count": np.asarray(self._count)}, ended=True)
+                self.saved.close()
         steps, filter = self._count, self._filter
         trace, ended = self._planned[:steps], steps == len(self._planned)
         # When a loop stops earlier, it may do so for what it saw.
