@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 import l2p
+from l2p.privacy.cost.sampling import Poisson
 from l2p.protectors.by_hand.pulled import PulledAdam
 from l2p.tables.public import catalog
 
@@ -70,11 +71,20 @@ class Adapter(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A network on a set: its name, that of the set, and the network for a number of classes."""
+    """A network on a set, and how it is read.
+
+    Attributes:
+      name, data: of the case and the set.
+      make: the network for a number of classes.
+      sampling_rate: of Poisson batches; 1 for full ones.
+      num_steps: None for the method's own.
+    """
 
     name: str
     data: str
     make: Callable[[int], nn.Module]
+    sampling_rate: float = 1.0
+    num_steps: int | None = None
 
     @property
     def title(self) -> str:
@@ -143,6 +153,16 @@ def protector_of(method: Any, budget: l2p.Budget) -> Any:
     return protector.replace(projector=projector.replace(**changed), scheduler=scheduler)
 
 
+def read_as(case: Case, method: Any, budget: l2p.Budget) -> Any:
+    """A method with the batches and the steps of a case."""
+    protector = protector_of(method, budget)
+    if case.sampling_rate == 1 and case.num_steps is None:
+        return protector
+    protector = l2p.load(protector, budget) if isinstance(protector, str) else protector
+    sampler = protector.sampler if case.sampling_rate == 1 else Poisson(case.sampling_rate)
+    return protector.replace(sampler=sampler, num_steps=case.num_steps or protector.num_steps)
+
+
 def score(case: Case, method: Any, epsilon: float, seed: int) -> dict[str, float]:
     """Mean test loss and accuracy of a simulated run."""
     (train, test, _), (network, loss) = rows_of(case.data), network_of(case)
@@ -151,7 +171,7 @@ def score(case: Case, method: Any, epsilon: float, seed: int) -> dict[str, float
     if method != "start":
         budget = l2p.Budget(epsilon, DELTA)
         setting = {"budget": budget, "model": loss, "params": params, "key": noise, "trainable": is_trained}
-        params = l2p.private_train(train, protector_of(method, budget), **setting).params
+        params = l2p.private_train(train, read_as(case, method, budget), **setting).params
     logits = jax.vmap(lambda x: network.apply(params, x))(jnp.asarray(test["x"]))
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, test["y"])
     return {"loss": float(losses.mean()), "accuracy": float((logits.argmax(1) == test["y"]).mean())}

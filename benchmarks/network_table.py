@@ -8,6 +8,7 @@ runs the cells that the results lack, for hours, and prints the page; with --pag
 import itertools
 import json
 import platform
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -102,17 +103,19 @@ on, so that one epsilon means several times more noise.
 
 
 class Cells:
-    """Scores by case, method, epsilon and seed, each run once and kept in a file."""
+    """Scores by case, method, epsilon and seed, and seconds by the clock, each run once and kept in a file."""
 
     def __init__(self, path: Path):
         self._path = path
         lines = map(json.loads, path.read_text().splitlines() if path.is_file() else ())
-        self.scores = {tuple(line["cell"]): {"loss": line["loss"], "accuracy": line["accuracy"]} for line in lines}
+        self.scores = {tuple(line.pop("cell")): line for line in lines}
 
     def __call__(self, case: Case, method: str, epsilon: float, seed: int) -> dict[str, float]:
         cell = (case.title, method, epsilon, seed)
         if cell not in self.scores:
-            self.scores[cell] = score(case, self.protector(case, method, epsilon), epsilon, seed)
+            protector, started = self.protector(case, method, epsilon), time.perf_counter()
+            scores = score(case, protector, epsilon, seed)
+            self.scores[cell] = scores | {"seconds": round(time.perf_counter() - started, 2)}
             with self._path.open("a") as file:
                 file.write(json.dumps({"cell": cell, **self.scores[cell]}) + "\n")
         return self.scores[cell]

@@ -90,9 +90,9 @@ def groups(cells: Sequence[Cell]) -> Mapping[str, list[Cell]]:
 
 
 def summary(cells: Sequence[Cell]) -> str:
-    """Tables of groups, of rivals, of constants, of eigenbases and of cases, in Markdown."""
+    """Tables of groups, of rivals, of rises, of constants, of eigenbases and of cases, in Markdown."""
     lines = [HEADER, ("---",) * len(HEADER), *((name, *figures(group)) for name, group in groups(cells).items())]
-    tables = (lines, of_rivals(cells), of_constants(cells), of_bases(cells), of_cases(cells))
+    tables = (lines, of_rivals(cells), of_rises(cells), of_constants(cells), of_bases(cells), of_cases(cells))
     return "\n\n".join("\n".join(f"| {' | '.join(line)} |" for line in table) for table in tables)
 
 
@@ -121,6 +121,19 @@ def percent(share: float) -> str:
     ('12 %', '-')
     """
     return "-" if math.isnan(share) else f"{100.0 * share:.0f} %"
+
+
+def of_rises(cells: Sequence[Cell]) -> list[Sequence[str]]:
+    """Lines on steps from one budget of a case to the next over which the control's loss rises by more than `LEAST`."""
+    lines: list[Sequence[str]] = [("more budget", "epsilon", "loss", "of the gap"), ("---",) * 4]
+    ordered = sorted(cells, key=lambda cell: (cell["data"], cell["model"], cell["epsilon"]))
+    for before, after in itertools.pairwise(ordered):
+        low, high = (cell["losses"]["control"] for cell in (before, after))
+        if (before["data"], before["model"]) == (after["data"], after["model"]) and high > (1.0 + LEAST) * low:
+            case, epsilons = f"{after['data']}, {after['model']}", f"{before['epsilon']:g} to {after['epsilon']:g}"
+            share = percent((high - low) / gap(after)) if gap(after) > 0.0 else "-"
+            lines.append((case, epsilons, f"{low:.4f} to {high:.4f}", share))
+    return lines
 
 
 def of_rivals(cells: Sequence[Cell]) -> list[Sequence[str]]:

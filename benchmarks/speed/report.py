@@ -59,6 +59,7 @@ GOALS = (
     Goal(f"{BATCHES}, 30,400", "jax-privacy", "l2p", False, 4.0),
     Goal("64 replicates", "l2p", "two BLAS products", True, 1.5),
     Goal("release", "release", "simulation", True, 2.0),
+    Goal("meta-gradient by an LSTM", "PyTorch", "l2p", False, 3.0),
 )
 
 
