@@ -28,8 +28,8 @@ from l2p.release.losses.exactness import EXACT, in_float32
 from l2p.release.planned_run import PlannedRun, checked_public, plan_run
 from l2p.release.private_bounds import SHARE, Purchase, check_share
 from l2p.release.private_run import execute
+from l2p.release.progress import resumed
 from l2p.release.result import Result
-from l2p.release.saved_run import open_run
 from l2p.run.protector import Protector
 from l2p.tables.private_table import read_private, read_public
 from l2p.tables.reading import Format
@@ -213,12 +213,7 @@ def private_train(
         in_float32=float32,
     )
     purchase = None if table is None else Purchase.plan(table, share, planned, key)
-    if purchase is not None and resume is not None:
-        raise InputError(
-            "a run that buys bounds does not save what it bought, so it cannot be resumed; declare the bounds of every "
-            "column, or leave resume out."
-        )
-    saved = None if resume is None else open_run(resume, planned.facts, ledger)
+    saved = None if resume is None else resumed(resume, planned, ledger, buys_bounds=purchase is not None)
 
     def run(reservation: Reservation | None) -> Result:
         if table is None or purchase is None:
@@ -235,7 +230,13 @@ def private_train(
             return run(None)
         ledger.budget.check_rows(planned.num_rows)
         with held(ledger, None if saved is None else saved.reservation) as id:
-            return run(_reserve(ledger, planned, id, share > 0))
+            try:
+                reservation = _reserve(ledger, planned, id, share > 0)
+            except InputError:
+                if saved is not None:
+                    saved.forget()
+                raise
+            return run(reservation)
 
 
 def _read(

@@ -20,6 +20,7 @@ from l2p.privacy.events import Adjacency
 from l2p.queries.pass_descent import PassRows
 from l2p.release.losses.own_model import check_own
 from l2p.release.run_noise import RunNoise, SimulatedNoise, noise_for
+from l2p.release.saved_run import digest_of
 from l2p.tables import public_data, same_table
 from l2p.tables.schema import Schema, schema_of
 from l2p.tables.schema.target import Unit
@@ -47,14 +48,17 @@ class PlannedRun(NamedTuple):
 
     @property
     def facts(self) -> list[Any]:
-        """What a run that goes on has in common with the one that was begun; public. Of floats five digits, since
-        another machine may compute the same plan a little differently."""
-        named, setup = self.named, self.setup
-        numbers = [np.asarray(leaf).ravel().tolist() for leaf in jax.tree.leaves(named.protector)]
-        settings = [f"{number:.4e}" for leaf in numbers for number in leaf]
-        table = self.num_rows, self.num_features, self.params.size, setup.kind, setup.in_float32, self.unit
+        """What a run that goes on has in common with the one that was begun; public."""
+        named, setup, budget = self.named, self.setup, self.budget
+        settings = [np.asarray(leaf).ravel().tolist() for leaf in jax.tree.leaves(named.protector)]
+        structure = type(named.protector).__qualname__, str(jax.tree.structure(named.protector))
+        exactly = [np.float64(number).tobytes() for number in (budget.epsilon, budget.delta)]
+        table = self.num_rows, self.num_features, self.unit, setup.kind, setup.rows_per_unit, setup.in_float32
+        weights = None if setup.class_weights is None else np.asarray(setup.class_weights).tolist()
         key = jax.random.key_data(self.noise.key).tolist() if isinstance(self.noise, SimulatedNoise) else None
-        return [named.name, named.sha256, settings, self.budget, self.filter.name, str(self.model), *table, key]
+        arrays = digest_of(self.params), digest_of(self.task.public)
+        method = named.name, named.sha256, settings, *structure
+        return [*method, repr(self.filter), exactly, str(self.model), *table, weights, *arrays, key]
 
 
 def plan_run(

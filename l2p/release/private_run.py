@@ -34,6 +34,8 @@ from l2p.task.sources import RowSource
 CHUNK = 256
 #: The same where each of them is saved.
 SAVED_CHUNK = 10
+#: About how many times the file of a run is written at most.
+MOST_SAVES = 100
 #: And the most numbers of noise, 128 MiB, that a step's answers are counted for.
 NOISE_NUMBERS = 2**24
 
@@ -53,7 +55,12 @@ def execute(
     `purchased` came before, by the same filter. A run that was `saved` goes on from there.
     """
     task, budget, named, filter, setup, params, noise, model, num_rows, num_features, warnings, unit = planned
-    progress = _train(planned, saved)
+    try:
+        progress = _train(planned, saved)
+    except Exception:
+        if saved is not None:
+            saved.fail()
+        raise
     run, trace = progress.run, after(purchased, progress.trace)
     adaptive = bool(named.protector.adaptive_noise)
     certified = filter.certify(trace, adaptive)
@@ -106,7 +113,7 @@ def _train(planned: PlannedRun, saved: SavedRun | None) -> Progress:
     protector, labels = planned.named.protector, labels_of(planned.model, planned.setup.kind)
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
     progress = None if saved is None else restored(saved, planned)
-    if progress is not None and progress.ended(protector.num_steps):
+    if progress is not None and (saved is None or saved.ended):
         return progress
     # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
     # float64; `start` and `advance` keep everything else in float32.
@@ -122,7 +129,11 @@ def _train(planned: PlannedRun, saved: SavedRun | None) -> Progress:
             begin = start if in_turn else _start
             run, first = begin(protector, planned.params, rows, setup, noise.draw(0, in_turn), public)
             progress = Progress.begun(run, first, setup)
-        chunk = max(1, min(CHUNK if saved is None else SAVED_CHUNK, NOISE_NUMBERS // planned.params.size))
+        chunk = max(1, min(CHUNK, NOISE_NUMBERS // planned.params.size))
+        if saved is not None:
+            chunk = min(chunk, max(SAVED_CHUNK, protector.num_steps // MOST_SAVES))
+            in_pass = setup.price_list.sampler.steps_per_charge
+            chunk = -(-chunk // in_pass) * in_pass  # amid a pass there is nothing to go on from
         while not progress.ended(protector.num_steps):
             if saved is not None:
                 progress.save(saved, setup, protector.num_steps)

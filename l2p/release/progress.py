@@ -1,18 +1,23 @@
 """How far a run has come: what it needs to go on, and what its card will say."""
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2p.base.errors import InputError
 from l2p.oracle.setup import Setup
 from l2p.oracle.trace import Records, trace_of
 from l2p.privacy.events import Answered
+from l2p.privacy.ledger.ledger import Ledger
 from l2p.release.learned import GRADIENTS, Evidence, answers_of
+from l2p.release.losses.traced_loss import has_callbacks
 from l2p.release.planned_run import PlannedRun
-from l2p.release.saved_run import SavedRun
-from l2p.run.run import Run, Simulation, start
+from l2p.release.saved_run import ENDED, GOES_ON, SavedRun, open_run
+from l2p.run.run import Run, Simulation, program_of, start
 from l2p.task import checks
 from l2p.task.rows import Rows
 
@@ -25,13 +30,11 @@ class Progress:
       run: the run.
       trace: its granted queries; without the answers to gradient queries, which are as long as params.
       evidence: what those answers said.
-      num_saved: rows of the trace that are in the run's file.
     """
 
     run: Run
     trace: list[Answered]
     evidence: Evidence
-    num_saved: int = 0
 
     @classmethod
     def begun(cls, run: Run, records: Records, setup: Setup) -> "Progress":
@@ -54,21 +57,39 @@ class Progress:
         ended = self.ended(num_steps)
         if int(self.run.step) % setup.price_list.sampler.steps_per_charge and not ended:
             return
-        leaves = {_name(place): np.asarray(leaf) for place, leaf in enumerate(jax.tree.leaves(self.run))}
-        saved.save(leaves | self.evidence.arrays(), self.trace[self.num_saved :], ended)
-        self.num_saved = len(self.trace)
+        leaves = {_name(place): _bytes(leaf) for place, leaf in enumerate(jax.tree.leaves(self.run))}
+        saved.save(leaves | self.evidence.arrays(), self.trace, ENDED if ended else GOES_ON)
 
 
 def restored(saved: SavedRun, planned: PlannedRun) -> Progress | None:
     """The progress in a run's file; None where it has saved nothing yet."""
-    content = saved.restore()
-    if content is None:
+    if saved.arrays is None:
         return None
-    arrays, trace = content
     places, tree = jax.tree.flatten(_shapes(planned))
-    leaves = [jnp.asarray(arrays[_name(place)], shape.dtype) for place, shape in enumerate(places)]
-    evidence = _no_evidence(planned.setup).with_arrays(arrays)
-    return Progress(jax.tree.unflatten(tree, leaves), trace, evidence, len(trace))
+    leaves = [_array(saved.arrays[_name(place)], shape) for place, shape in enumerate(places)]
+    evidence = _no_evidence(planned.setup).with_arrays(saved.arrays)
+    return Progress(jax.tree.unflatten(tree, leaves), list(saved.trace), evidence)
+
+
+def resumed(path: str | Path, planned: PlannedRun, ledger: Ledger | None, buys_bounds: bool) -> SavedRun:
+    """The file of a run that was planned.
+
+    Raises:
+      InputError: it is that of another run, or what would be missing in it makes going on unsound.
+    """
+    if buys_bounds:
+        raise InputError(
+            "a run that buys bounds does not save what it bought, so it cannot be resumed; declare the bounds of every "
+            "column, or leave resume out."
+        )
+    num_lines, num_features = checks.shape_of(planned.task.private)
+    arguments = planned.named.protector, planned.params, num_lines, num_features, planned.setup, planned.task.public
+    if has_callbacks(program_of(*arguments)):
+        raise InputError(
+            "the protector prints or calls back while it runs, so that answers might be seen that a killed run has "
+            "not saved and would not count; take that out of it, or leave resume out."
+        )
+    return open_run(path, planned.facts, ledger)
 
 
 @jax.enable_x64(False)
@@ -82,6 +103,20 @@ def _shapes(planned: PlannedRun) -> Run:
         return start(planned.named.protector, planned.params, rows, planned.setup, noise, planned.task.public)[0]
 
     return jax.eval_shape(begin)
+
+
+def _bytes(leaf: Any) -> np.ndarray:
+    """What an array holds, u8[n]: a file has no name for every type."""
+    is_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.frombuffer(np.asarray(jax.random.key_data(leaf) if is_key else leaf).tobytes(), np.uint8)
+
+
+def _array(held: np.ndarray, shape: jax.ShapeDtypeStruct) -> jax.Array:
+    """The array of a shape and type that holds these bytes."""
+    if not jax.dtypes.issubdtype(shape.dtype, jax.dtypes.prng_key):
+        return jnp.asarray(np.frombuffer(held.tobytes(), shape.dtype).reshape(shape.shape))
+    words = np.frombuffer(held.tobytes(), np.uint32).reshape(*shape.shape, -1)
+    return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(jax.random.key(0)))
 
 
 def _name(place: int) -> str:

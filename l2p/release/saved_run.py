@@ -1,73 +1,139 @@
 """The file from which a run, or a loop, goes on after its process was killed.
 
-It holds what a release may show: answers that were paid for, and what follows from them. Noise is not in it. What a
-killed process drew and had not saved is drawn anew: nobody has seen those answers, and they are counted once.
+It holds what a release may show: answers that were paid for, and what follows from them. Noise is not in it: what a
+killed process drew and had not saved is drawn anew.
 """
 
-import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from l2p.base.errors import InputError
 from l2p.privacy.events import Answered
 from l2p.privacy.ledger.ledger import Ledger, new_id
 
-#: What SQLite knows such a file by: "l2pR".
-_APPLICATION = 0x6C327052
-_SCHEMA = (
-    f"PRAGMA application_id = {_APPLICATION}",
-    "CREATE TABLE plan (digest TEXT, reservation TEXT)",
-    "CREATE TABLE state (content BLOB, ended INTEGER)",
-    "CREATE TABLE trace (content TEXT)",
-)
+#: A number of a plan, of which another machine may compute other last digits; and where an object lies in memory.
+_NUMBER, _ADDRESS = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?"), re.compile(r" at 0x[0-9a-f]+")
+#: What the file has beside the arrays of a run: that of the plan, the id of a reservation, the trace, and states.
+_OWN = "file"
+GOES_ON, ENDED, FAILED = "goes on", "ended", "failed"
 
 
 class SavedRun:
-    """An open file of a run, which no other process can open meanwhile.
+    """A run's file, which no other process can open meanwhile.
+
+    The lock is on a file of its own beside it, so that copying the run's file does not end it.
 
     Attributes:
       reservation: the id under which the run reserves its budget in a ledger.
-      ended: whether it has asked its last query.
+      state: `GOES_ON`, `ENDED` where it has asked its last query, or `FAILED`.
+      arrays: what `save` was given last; None for a run that has saved nothing.
+      trace: its granted queries.
     """
 
-    def __init__(self, connection: sqlite3.Connection, reservation: str):
-        self._connection, self.reservation = connection, reservation
-        states = connection.execute("SELECT content, ended FROM state").fetchall()
-        self._content, self.ended = (states[0][0], bool(states[0][1])) if states else (None, False)
+    arrays: Mapping[str, np.ndarray] | None = None
 
-    def restore(self) -> tuple[dict[str, np.ndarray], list[Answered]] | None:
-        """What `save` was given last, and all rows of the trace; None for a run that has saved nothing."""
-        if self._content is None:
-            return None
-        rows = self._connection.execute("SELECT content FROM trace ORDER BY rowid").fetchall()
-        return load(self._content), [_answered(json.loads(content)) for (content,) in rows]
+    def __init__(self, path: Path, digest: str):
+        self._path, self._digest = path, digest
+        self.reservation, self.state, self.trace = new_id(), GOES_ON, list[Answered]()
+        self._unlock = weakref.finalize(self, os.close, _locked(path))
+        try:
+            self.is_new = not path.exists()
+            if self.is_new:
+                self._write({})
+            else:
+                self._read()
+        except BaseException:
+            self.close()
+            raise
 
-    def save(self, arrays: Mapping[str, np.ndarray], rows: Sequence[Answered] = (), ended: bool = False) -> None:
-        """Put the state on disk, whole or not at all.
+    @property
+    def ended(self) -> bool:
+        """Whether it has asked its last query."""
+        return self.state == ENDED
 
-        Args:
-          arrays: in place of those before.
-          rows: of the trace, after those before.
-          ended: whether the run has asked its last query.
-        """
-        content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
-        with _transaction(self._connection):
-            self._connection.execute("DELETE FROM state")
-            self._connection.execute("INSERT INTO state VALUES (?, ?)", (content, int(ended)))
-            self._connection.executemany("INSERT INTO trace VALUES (?)", [(_text(row),) for row in rows])
-        self.ended = ended
+    def save(self, arrays: Mapping[str, np.ndarray], trace: Sequence[Answered] = (), state: str = GOES_ON) -> None:
+        """Put it on disk, whole or not at all, in place of what was there."""
+        self.arrays, self.trace, self.state = arrays, list(trace), state
+        self._write(arrays)
+
+    def fail(self) -> None:
+        """Say that it ended in an error: whoever saw which answers led there could choose among several by going on."""
+        self.save({} if self.arrays is None else self.arrays, self.trace, FAILED)
+
+    def forget(self) -> None:
+        """Remove the file of a run that has asked nothing, because it is refused."""
+        if self.is_new:
+            self._path.unlink(missing_ok=True)
+        self.close()
 
     def close(self) -> None:
         """Let other processes open it."""
-        self._connection.close()
+        self._unlock()
+
+    def _write(self, arrays: Mapping[str, np.ndarray]) -> None:
+        own = {
+            "digest": self._digest,
+            "reservation": self.reservation,
+            "state": self.state,
+            "has_saved": self.arrays is not None,
+            "trace": [_fields(row) for row in self.trace],
+        }
+        own_bytes = np.frombuffer(json.dumps(own).encode(), np.uint8)
+        content = save({_OWN: own_bytes} | {name: np.asarray(array, order="C") for name, array in arrays.items()})
+        part = self._path.with_name(f".{self._path.name}.part")
+        with part.open("wb") as file:
+            file.write(hashlib.sha256(content).digest() + content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _read(self) -> None:
+        content = self._path.read_bytes()
+        digest, content = content[:32], content[32:]
+        if hashlib.sha256(content).digest() != digest:
+            raise InputError(
+                f"{self._path} is no file of a run, or was changed since a run wrote it, so it cannot say what was "
+                "spent; name another one."
+            )
+        try:
+            arrays = load(content)
+            own = json.loads(arrays.pop(_OWN).tobytes())
+            stored, self.reservation, self.state = own["digest"], own["reservation"], own["state"]
+            self.trace = [_answered(fields) for fields in own["trace"]]
+            self.arrays = arrays if own["has_saved"] else None
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{self._path} is no file of a run that this version wrote ({type(error).__name__}); name another one."
+            ) from error
+        if stored != self._digest:
+            raise InputError(
+                f"{self._path} is of a run that was planned otherwise: with another method, budget, sampler, model, "
+                "number of rows or steps, start, public rows, key or ledger. Its answers had other noise than this "
+                "card would say; call as that run was called, or name another file."
+            )
+        if self.state == FAILED:
+            raise InputError(
+                f"the run in {self._path} ended in an error, and going on would choose among answers by what they led "
+                "to; what it spent stays spent, and another run needs another file."
+            )
 
 
 def open_run(path: str | Path, facts: Sequence[Any], ledger: Ledger | None) -> SavedRun:
@@ -75,35 +141,25 @@ def open_run(path: str | Path, facts: Sequence[Any], ledger: Ledger | None) -> S
 
     Args:
       path: of the file.
-      facts: what was planned, public; a run goes on under the same alone.
+      facts: what was planned, public; a run goes on under the same alone. Of their floats five digits count.
       ledger: that it reserves in, or None.
 
     Raises:
-      InputError: the file is of another run or of none, another process has it open, or the ledger has settled its
-        run, which has not ended here.
+      InputError: the file is of another run or of none, another process has it open, the run ended in an error, or the
+        ledger has settled or released one that goes on here.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "mine.run")
     >>> run = open_run(path, ["noisygd", 900], None)
     >>> run.save({"step": np.array(3)})
     >>> run.close()
-    >>> open_run(path, ["noisygd", 900], None).restore()
-    ({'step': array(3)}, [])
+    >>> open_run(path, ["noisygd", 900], None).arrays
+    {'step': array(3)}
     """
-    path = Path(path)
     account = None if ledger is None else [ledger.name, ledger.created]
-    digest = hashlib.sha256(repr([*facts, account]).encode()).hexdigest()
-    try:
-        run = _opened(path, digest)
-    except sqlite3.OperationalError as error:
-        raise InputError(
-            f"{path} cannot be opened ({error}), and two processes that went on with one run would spend twice what "
-            "it counts; wait for the one that has it, or name a file in a folder that exists."
-        ) from error
-    except sqlite3.DatabaseError as error:
-        raise InputError(
-            f"{path} is no file of a run ({error}), so it cannot say what was spent; name another one."
-        ) from error
+    text = _ADDRESS.sub("", repr([*facts, account]))
+    text = _NUMBER.sub(lambda number: f"{float(number[0]):.4e}", text)
+    run = SavedRun(Path(path).resolve(), hashlib.sha256(text.encode()).hexdigest())
     if ledger is not None and not run.ended:
         states = {entry.id: entry.state for entry in ledger.entries()}
         if states.get(run.reservation, "reserved") != "reserved":
@@ -116,48 +172,36 @@ def open_run(path: str | Path, facts: Sequence[Any], ledger: Ledger | None) -> S
     return run
 
 
-def _opened(path: Path, digest: str) -> SavedRun:
-    # Callbacks of a loop come from threads of JAX's, one at a time.
-    connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+def digest_of(tree: Any) -> str:
+    """SHA-256 of the bytes of a pytree's arrays."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree):
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def _locked(path: Path) -> int:
+    """The number of an open file whose lock ends when it is closed, at the latest with the process."""
     try:
-        connection.execute("PRAGMA synchronous = EXTRA")
-        connection.execute("PRAGMA fullfsync = ON")
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # the lock lasts until the process ends
-        with _transaction(connection):
-            is_new = not connection.execute("SELECT 1 FROM sqlite_master").fetchall()
-            if is_new:
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute("INSERT INTO plan VALUES (?, ?)", (digest, new_id()))
-        if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
-            raise InputError(f"{path} is no file of a run, so it cannot say what was spent; name another one.")
-        ((stored, reservation),) = connection.execute("SELECT digest, reservation FROM plan").fetchall()
-        if stored != digest:
-            raise InputError(
-                f"{path} is of a run that was planned otherwise: with another method, budget, model, number of rows, "
-                "key or ledger. Its answers had other noise than this card would say; call as that run was called, or "
-                "name another file."
-            )
-        return SavedRun(connection, reservation)
-    except BaseException:
-        connection.close()
-        raise
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN EXCLUSIVE")
+        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise InputError(
+            f"{path.parent} cannot hold the file of a run ({error.strerror}); name one in a folder that exists."
+        ) from error
     try:
-        yield
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise InputError(
+            f"another run has {path} open ({error.strerror}), and two that went on from it would spend twice what it "
+            "counts; wait for that one, or name another file."
+        ) from error
+    return lock
 
 
-def _text(row: Answered) -> str:
+def _fields(row: Answered) -> dict[str, Any]:
     answer = None if row.answer is None else np.asarray(row.answer, np.float64).tolist()
-    return json.dumps(dataclasses.asdict(row) | {"answer": answer})
+    return dataclasses.asdict(row) | {"answer": answer}
 
 
 def _answered(fields: dict[str, Any]) -> Answered:

@@ -13,17 +13,20 @@ import numpy as np
 import pytest
 
 import l2p
+from l2p.base import struct
 from l2p.base.errors import InputError
 from l2p.privacy.cap.spending import Spending
+from l2p.privacy.cost.sampling import Poisson
 from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import limit_of
 from l2p.release import private_run
 from l2p.release.learned import Evidence
 from l2p.release.progress import Progress
+from l2p.release.saved_run import ENDED, GOES_ON, open_run
 from l2p.run.run import Run
 from l2p.tables.schema import Number, Schema, Target
 from tests.release.losses import DATA, NUM_ROWS, START, logistic
-from tests.release.tables import table
+from tests.release.tables import Echo, table
 from tests.release.test_loop import planned, step_of
 from tests.run.batches import EPOCHS, setup
 
@@ -38,9 +41,10 @@ def ledger_at(folder):
     return Ledger.create(folder / "ward.ledger", "ward", BUDGET, "gdp", limit_of("gdp", BUDGET))
 
 
-def trained(data, **options):
-    protector = l2p.load("noisygd", BUDGET).replace(num_steps=STEPS)
-    return l2p.private_train(data, protector, BUDGET, model=logistic, params=START, **options)
+def trained(data, params=START, **options):
+    changes = {name: options.pop(name) for name in ("num_steps", "sampler") if name in options}
+    protector = l2p.load("noisygd", BUDGET).replace(**{"num_steps": STEPS} | changes)
+    return l2p.private_train(data, protector, BUDGET, model=logistic, params=params, **options)
 
 
 def undated(card):
@@ -118,11 +122,11 @@ def test_a_run_amid_a_pass_is_not_saved():
     """The rows that the pass has still to read are not in the file, and a row in two batches would not be paid for."""
     assert EPOCHS.steps_per_charge == 3
     saved = []
-    file = types.SimpleNamespace(save=lambda arrays, rows, ended: saved.append((int(arrays["run0004"]), ended)))
+    file = types.SimpleNamespace(save=lambda arrays, trace, state: saved.append((int(arrays["run0004"][0]), state)))
     for step in range(9):
-        run = Run((), (), Spending(0.0, 1.0, 0.0, 0.0), step, True)
+        run = Run((), (), Spending(0.0, 1.0, 0.0, 0.0), np.int32(step), True)
         Progress(run, [], Evidence(40.0, 0.3)).save(file, setup(EPOCHS), 8)
-    assert saved == [(0, False), (3, False), (6, False), (8, True)]
+    assert saved == [(0, GOES_ON), (3, GOES_ON), (6, GOES_ON), (8, ENDED)]
 
 
 def test_a_run_that_goes_on_has_one_reservation_and_gives_its_result_again(tmp_path):
@@ -153,36 +157,86 @@ def test_a_copy_of_a_run_that_was_finished_elsewhere_is_refused(tmp_path):
     assert unread.reads == PLANNING
 
 
-def test_two_processes_cannot_go_on_with_one_run(tmp_path):
-    other = []
-
-    def meanwhile():
-        with pytest.raises(InputError, match="would spend twice what it counts"):
-            trained(source(Interrupting()), resume=tmp_path / "mine.run")
-        other.append(True)
-
-    trained(source(Interrupting(3, meanwhile)), resume=tmp_path / "mine.run")
-    assert other == [True]
+def test_no_two_can_go_on_with_one_run_also_after_its_file_was_copied(tmp_path):
+    """A lock on the file itself would end when the process reads it once more."""
+    run = open_run(tmp_path / "mine.run", [], None)
+    shutil.copy(tmp_path / "mine.run", tmp_path / "copy.run")
+    with pytest.raises(InputError, match="would spend twice what it counts"):
+        open_run(tmp_path / "mine.run", [], None)
+    run.close()
+    open_run(tmp_path / "mine.run", [], None)
 
 
-@pytest.mark.parametrize("other", ["key", "rows", "ledger"])
+@pytest.mark.parametrize("other", ["key", "rows", "ledger", "steps", "sampler", "start", "exactness"])
 def test_a_run_that_was_planned_otherwise_is_refused(tmp_path, other):
+    """Answers that were drawn at one rate would be priced at another."""
     path = tmp_path / "mine.run"
     interrupted(path, last=3)
-    options = {"key": {"key": KEY}, "rows": {"num_rows": NUM_ROWS + 1}, "ledger": {"ledger": ledger_at(tmp_path)}}
+    options = {
+        "key": {"key": KEY},
+        "rows": {"num_rows": NUM_ROWS + 1},
+        "ledger": {"ledger": ledger_at(tmp_path)},
+        "steps": {"num_steps": STEPS + 1},
+        "sampler": {"sampler": Poisson(0.02)},
+        "start": {"params": (START[0] + 1.0, START[1])},
+        "exactness": {"exactness": "float32"},
+    }
     unread = Interrupting()
     with pytest.raises(InputError, match="was planned otherwise"):
         trained(source(unread), resume=path, **options[other])
     assert unread.reads == PLANNING
 
 
+def test_a_run_that_ended_in_an_error_does_not_go_on(tmp_path):
+    """Else one could begin a block again until its answers lead to no error."""
+
+    def break_off():
+        raise ValueError("7 Smith")
+
+    with pytest.raises(RuntimeError, match="withheld"):
+        trained(source(Interrupting(14, break_off)), resume=tmp_path / "mine.run")
+    with pytest.raises(InputError, match="ended in an error"):
+        trained(source(Interrupting()), resume=tmp_path / "mine.run")
+
+
+@struct.dataclass
+class Telling(Echo):
+    """Prints every answer."""
+
+    def step(self, params, state, oracle):
+        params, state = Echo.step(self, params, state, oracle)
+        jax.debug.print("{}", params)
+        return params, state
+
+
+def test_a_protector_that_shows_answers_before_they_are_saved_is_refused(tmp_path):
+    telling = Telling(np.float32(50.0), np.float32(1.0), num_steps=3)
+    with pytest.raises(InputError, match="answers might be seen"):
+        l2p.private_train(table(), telling, BUDGET, resume=tmp_path / "mine.run")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_no_file_of_a_run_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("of a ward\n" * 100)
-    for path in (tmp_path / "notes.txt", ledger_at(tmp_path).path):
-        with pytest.raises(InputError, match="no file of a run"):
+    (tmp_path / "empty.run").touch()
+    interrupted(tmp_path / "mine.run", last=3)
+    content = bytearray((tmp_path / "mine.run").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "damaged.run").write_bytes(content)
+    for path in map(tmp_path.joinpath, ("notes.txt", "empty.run", "damaged.run")):
+        with pytest.raises(InputError, match="is no file of a run, or was changed"):
             trained(source(Interrupting()), resume=path)
     with pytest.raises(InputError, match="a folder that exists"):
         trained(source(Interrupting()), resume=tmp_path / "none" / "mine.run")
+
+
+def test_a_run_that_does_not_fit_the_ledger_leaves_no_file(tmp_path):
+    ledger, path = ledger_at(tmp_path), tmp_path / "mine.run"
+    trained(DATA, ledger=ledger)
+    for refused in (lambda: trained(DATA, ledger=ledger, resume=path), lambda: planned(ledger=ledger, resume=path)):
+        with pytest.raises(InputError, match="it must not start"):
+            refused()
+        assert not path.exists()
 
 
 def test_a_run_that_buys_bounds_is_refused(tmp_path):
@@ -218,6 +272,11 @@ def test_a_loop_counts_answers_that_its_saved_state_does_not_know_of(tmp_path):
     with pytest.raises(jax.errors.JaxRuntimeError, match="after card"):
         answered(again, state, params, 1)
     assert again.card().steps == 7
+
+
+def test_a_simulated_loop_does_not_go_on(tmp_path):
+    with pytest.raises(InputError, match="draw the noise of its first answers again"):
+        planned(resume=tmp_path / "mine.run", key=KEY)
 
 
 @pytest.mark.slow

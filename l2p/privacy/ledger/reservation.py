@@ -102,7 +102,7 @@ class Reservation:
       filter: what stops the run.
       cost: what was reserved.
       earlier: the runs that counted before.
-      is_settled: whether it was settled before the process of the run was killed.
+      settled: what it counts as if it was settled before the process of the run was killed; else None.
     """
 
     ledger: Ledger
@@ -110,7 +110,7 @@ class Reservation:
     filter: Filter
     cost: Cost
     earlier: tuple[Entry, ...]
-    is_settled: bool = False
+    settled: Cost | None = None
 
     @classmethod
     def make(
@@ -132,9 +132,12 @@ class Reservation:
             left.
         """
         before, cost = counting(ledger), cost_of(ledger, filter, mechanisms)
-        for place, entry in enumerate(before):
+        entries = ledger.entries()
+        for place, entry in enumerate(entries):
             if entry.id == id:
-                return cls(ledger, entry.id, filter, entry.reserved, before[:place], entry.state == "settled")
+                earlier = tuple(other for other in entries[:place] if other.state != "released")
+                settled = entry.counted if entry.state == "settled" else None
+                return cls(ledger, entry.id, filter, entry.reserved, earlier, settled)
         try:
             return cls(ledger, ledger.reserve(cost, description, id, unit), filter, cost, before)
         except NotEnough as error:
@@ -160,7 +163,14 @@ class Reservation:
             counted = Cost(min(spent, self.cost.amount))
         elif not adaptive:
             counted = Cost(min(epsilon, self.cost.amount), self.cost.delta)
-        return count(self.ledger, self.id, counted, self.cost, self.earlier, self.is_settled)
+        if self.settled is not None:
+            if counted.amount > self.settled.amount * _ROUNDING:
+                raise RuntimeError(
+                    f"the run spent {self.ledger.say(counted)}, above the {self.ledger.say(self.settled)} that it has "
+                    "settled as, so its guarantee does not hold; withhold the result and report this as a bug."
+                )
+            counted = self.settled
+        return count(self.ledger, self.id, counted, self.cost, self.earlier, self.settled is not None)
 
 
 def counting(ledger: Ledger) -> tuple[Entry, ...]:

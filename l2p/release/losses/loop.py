@@ -24,7 +24,7 @@ from l2p.privacy.budget import Budget
 from l2p.privacy.cap.spending import Spending
 from l2p.privacy.card.card import Card
 from l2p.privacy.ledger.ledger import Ledger
-from l2p.privacy.ledger.reservation import Reservation, open_ledger
+from l2p.privacy.ledger.reservation import open_ledger
 from l2p.queries import Query
 from l2p.release.admission import admit
 from l2p.release.losses.clipped_sum import ClippedSum, Clipping, layout_of
@@ -184,14 +184,17 @@ def optax(
         running = dataclasses.replace(protector, projector=Given(method, layout_of(parameters)))  # pyrefly: ignore[bad-argument-type]
     model = CustomLoss.stand_in(parameters.trained.size, 1)
     host = HostSide(filter, planned, str(model), num_rows, key, [*budget.warnings(), *warnings])
-    saved = None if resume is None else open_run(resume, [named.name, host.digest.tolist()], ledger)
-    if saved is not None:
-        host.count_in(saved)
+    if resume is not None:
+        if key is not None:
+            raise InputError(
+                "a simulated loop would draw the noise of its first answers again where it goes on; leave out resume, "
+                "or the key."
+            )
+        host.count_in(open_run(resume, [named.name, host.digest.tolist()], ledger))
     if ledger is not None:
         ledger.budget.check_rows(num_rows)
         purpose = f"a loop with {named.name}, epsilon {budget.epsilon:g}, delta {budget.delta:g}"
-        id = None if saved is None else saved.reservation
-        host.reservation = Reservation.make(ledger, filter, protector.mechanisms, purpose, id)
+        host.reserve(ledger, protector.mechanisms, purpose)
     return _transformation(LoopPlan(named, running, setup.replace(model=model), layout_of(parameters), clipping, host))
 
 

@@ -20,15 +20,16 @@ from l2p.base.errors import InputError
 from l2p.checkpoints.named import NamedProtector
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.card.card import Card
-from l2p.privacy.card.learned import NOTHING
+from l2p.privacy.card.learned import NOTHING, UNTOLD
 from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW
 from l2p.privacy.cost.sampling import FullBatch, Sampler
 from l2p.privacy.events import Answered
+from l2p.privacy.ledger.ledger import Ledger
 from l2p.privacy.ledger.reservation import Reservation
 from l2p.release.learned import Answer, Evidence
 from l2p.release.result import mechanisms
-from l2p.release.saved_run import SavedRun
+from l2p.release.saved_run import ENDED, SavedRun
 from l2p.task.entropy import Entropy
 from l2p.task.exact_sums import MARGIN
 from l2p.task.noise import GRID_STEPS, Batch, BatchDraw, Draw, Noise
@@ -75,7 +76,7 @@ class HostSide:
         self._filter, self._planned, self._model, self._num_rows = filter, list(planned), model, num_rows
         self._warnings, self._evidence = list(warnings), Evidence(num_rows, filter.sampler.rate())
         self._entropy = Entropy(None if key is None else _number(key))
-        self._lock, self._count, self._is_over = threading.Lock(), 0, False
+        self._lock, self._count, self._resumed, self._is_over = threading.Lock(), 0, 0, False
         self.loop = secrets.token_hex(16)
         self.digest = self._digest()
         filter.certify(self._planned, adaptive=False)  # in float64, before a row is read
@@ -88,8 +89,18 @@ class HostSide:
 
     def count_in(self, saved: SavedRun) -> None:
         """Count answers in a file as well, from those that it has."""
-        content, self.saved = saved.restore(), saved
-        self._count = 0 if content is None else int(content[0]["count"])
+        self.saved = saved
+        self._count = self._resumed = 0 if saved.arrays is None else int(saved.arrays["count"])
+
+    def reserve(self, ledger: Ledger, mechanisms: Sequence[str], purpose: str) -> None:
+        """Reserve the most that the loop may spend, or take up what it has reserved before."""
+        id = None if self.saved is None else self.saved.reservation
+        try:
+            self.reservation = Reservation.make(ledger, self._filter, mechanisms, purpose, id)
+        except InputError:
+            if self.saved is not None:
+                self.saved.forget()
+            raise
 
     def refuse(self, count: jax.Array, digest: jax.Array) -> None:
         """Refuse an update that no noise is planned for, or a state of another plan, where that is known before it
@@ -161,7 +172,7 @@ class HostSide:
                 raise InputError("this loop has given its card already; keep the one that it gave.")
             self._is_over = True
             if self.saved is not None:
-                self.saved.save({"count": np.asarray(self._count)}, ended=True)
+                self.saved.save({"count": np.asarray(self._count)}, state=ENDED)
                 self.saved.close()
         steps, filter = self._count, self._filter
         trace, ended = self._planned[:steps], steps == len(self._planned)
@@ -185,7 +196,7 @@ class HostSide:
             },
             public=None,
             engine=None,
-            learned=self._evidence.sentence if steps else NOTHING,
+            learned=NOTHING if not steps else UNTOLD if self._resumed else self._evidence.sentence,
             warnings=[*self._warnings, *unsettled, *([] if steps else [NO_UPDATE])],
             model=self._model,
             unit=ROW,

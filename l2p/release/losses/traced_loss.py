@@ -40,6 +40,12 @@ def refuse_outside(traced: Sequence[ClosedJaxpr]) -> None:
         raise InputError(_refusal(operation))
 
 
+def has_callbacks(traced: ClosedJaxpr) -> bool:
+    """Whether a program prints, calls back or otherwise does more than compute."""
+    names = {operation.primitive.name for part in _parts([traced]) for operation in part.eqns}
+    return bool(traced.effects) or not names.isdisjoint(_BY_NAME)
+
+
 def _refusal(operation: JaxprEqn) -> str:
     return (
         f"the loss calls {operation.primitive.name}, which may compute rows together that stand side by side, so that "
