@@ -45,15 +45,15 @@ seeds.
 ([how](network_pull.md)). Cells are a network of [networks.md](networks.md) at a budget; better or worse is beyond two
 standard errors of paired differences over 3 seeds. No choice was made on splice, waveform5000, cmc and credit.a.
 
-The gate asks that the control is within 2 % of `dp_adam:oracle`, and that the network is better than its control in
-60 % of cells and worse in 3 %, for three seeds of training. The control is below it in the mean, and worse in a tenth
-of the cells; with a pull, too, the oracle (`dp_adam_pulled:oracle`) is level with it in the mean. On the held-out tasks
+The gate asks that the control is within 2 % of `dp_adam:oracle`, and that the network is better than its control in 60
+% of cells and worse in 3 %, for three seeds of training. The control is below it in the mean, and worse in a tenth of
+the cells; with a pull, too, the oracle (`dp_adam_pulled:oracle`) is level with it in the mean. On the held-out tasks
 that checkpoints were chosen by, all three networks are a little better than their control (scores, which are
-logarithms, of -.520, -.514 and -.517 beside -.493). Here, with 3 seeds, which do not resolve shares as small as 3 %, they are level in most cells, and
-each is worse in more than 3 %, the third in more than it is better in. So no checkpoint ships. On digits, whose classes
-are easily told apart, the control ends far above `dp_adam`: its tasks have noisy labels and small networks, and taught
-it to distrust large ones. The network sees their signal, and makes up a part of it. Batches were full in training and
-here, so the gate's question about unseen batches is open.
+logarithms, of -.520, -.514 and -.517 beside -.493). Here, with 3 seeds, which do not resolve shares as small as 3 %,
+they are level in most cells, and each is worse in more than 3 %, the third in more than it is better in. So no
+checkpoint ships. On digits, whose classes are easily told apart, the control ends far above `dp_adam`: its tasks have
+noisy labels and small networks, and taught it to distrust large ones. The network sees their signal, and makes up a
+part of it. Batches were full in training and here, so the gate's question about unseen batches is open.
 
 What helps everywhere but on digits at small budgets, and with a [head](networks.md), is the pull with a longer clipping
 norm: the loss of untuned `dp_adam` rises with epsilon on waveform5000, cmc and credit.a; that of `dp_adam_pulled` is
