@@ -12,8 +12,10 @@ import numpy as np
 import optax
 
 import l2p
+from l2p.models.custom import CustomLoss
 from l2p.privacy.cost.sampling import Poisson
 from l2p.protectors.by_hand.pulled import PulledAdam
+from l2p.release.admission import admit
 from l2p.tables.public import catalog
 
 DELTA = 1e-5
@@ -158,7 +160,8 @@ def read_as(case: Case, method: Any, budget: l2p.Budget) -> Any:
     protector = protector_of(method, budget)
     if case.sampling_rate == 1 and case.num_steps is None:
         return protector
-    protector = l2p.load(protector, budget) if isinstance(protector, str) else protector
+    if isinstance(protector, str):
+        protector = admit(protector, budget, CustomLoss.stand_in(1, 1), None).protector
     sampler = protector.sampler if case.sampling_rate == 1 else Poisson(case.sampling_rate)
     return protector.replace(sampler=sampler, num_steps=case.num_steps or protector.num_steps)
 
