@@ -113,7 +113,7 @@ def test_a_table_in_memory_goes_on_likewise(tmp_path, monkeypatch, method):
     whole = l2p.private_train(rows, method, BUDGET, key=KEY)
     assert np.array_equal(result.params, whole.params)
     assert (result.trace, undated(result.card)) == (whole.trace, undated(whole.card))
-    answers = [[row.answer for row in one.trace if row.answer is not None] for one in (result, whole)]
+    answers = [[row.answer for row in run.trace if row.answer is not None] for run in (result, whole)]
     assert len(answers[0]) == len(answers[1])
     assert all(map(np.array_equal, *answers))
 
