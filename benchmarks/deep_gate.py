@@ -40,14 +40,13 @@ INTRODUCTION = """\
 root of the number of params, and for the rate and the pull over the numbers of rows and of params. `deep` has a network
 of 227 weights on top, which reads every coordinate's gradients in units of their noise. Both were trained on public
 tasks (`meta_train/recipes/deep.toml`), by 120 steps of derivatives of whole runs; `deep-1` and `deep-2` have other
-seeds.
-`dp_adam_pulled` has constants instead, a pull of .3 and a clipping norm of 3, chosen on digits and on public tasks
-([how](network_pull.md)). Cells are a network of [networks.md](networks.md) at a budget; better or worse is beyond two
-standard errors of paired differences over 3 seeds. No choice was made on splice, waveform5000, cmc and credit.a.
+seeds. `dp_adam_pulled` has constants instead, a pull of .3 and a clipping norm of 3, chosen on digits and on public
+tasks ([how](network_pull.md)). Cells are a network of [networks.md](networks.md) at a budget; better or worse is beyond
+two standard errors of paired differences over 3 seeds. No choice was made on splice, waveform5000, cmc and credit.a.
 
-The gate asks that the control is within 2 % of `dp_adam:oracle`, and that the network is better than its control in 60
-% of cells and worse in 3 %, for three seeds of training. The control is below it in the mean, and worse in a tenth of
-the cells; with a pull, too, the oracle (`dp_adam_pulled:oracle`) is level with it in the mean. On the held-out tasks
+The gate asks that the control is within 2 % of `dp_adam:oracle`, and that the network is better than its control in
+60 % of cells and worse in 3 %, for three seeds of training. The control is below it in the mean, and worse in a tenth
+of the cells; with a pull, too, the oracle (`dp_adam_pulled:oracle`) is level with it in the mean. On the held-out tasks
 that checkpoints were chosen by, all three networks are a little better than their control (scores, which are
 logarithms, of -.520, -.514 and -.517 beside -.493). Here, with 3 seeds, which do not resolve shares as small as 3 %,
 they are level in most cells, and each is worse in more than 3 %, the third in more than it is better in. So no

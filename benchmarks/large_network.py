@@ -35,8 +35,8 @@ INTRODUCTION = """\
 # Many parameters and many rows
 
 A release of `l2p.private_train` for a loss of one's own, the mean of the embeddings of a row's {words} words, of rows
-that stream ({block:,} at a time, made as they are read). All rows are read in every step, and once for their shapes.
-Seconds by the clock, with compiling, and the most memory of the process, on one core with another job beside it.
+that stream ({block:,} at a time, made as they are read). All rows are read in every step. Seconds by the clock, with
+compiling, and the most memory of the process, on one core that another job used, too.
 
 `python -m benchmarks.large_network > benchmarks/pages/large_network.md` ({machine}, jax {version})
 

@@ -20,6 +20,8 @@ from l2p.run.simulate import mean_loss
 from l2p.task.rows import Rows
 from meta_train.training.on_devices import of_tasks
 
+#: What its tables begin with.
+TITLE = "meta-gradient by an LSTM"
 NUM_TASKS, NUM_ROWS, NUM_STEPS = 16, 1_024, 50
 #: Columns with the constant one.
 WIDTHS = 64, 124
@@ -31,7 +33,7 @@ def tables(quick: bool, rounds: int) -> Iterator[Table]:
     steps = 5 if quick else NUM_STEPS
     contenders = {"l2p": l2p_unroll, "plain JAX": plain_unroll, "PyTorch": torch_unroll}
     for width in WIDTHS[:1] if quick else WIDTHS:
-        title = f"meta-gradient by an LSTM of {NUM_TASKS} runs of {steps} steps, {NUM_ROWS:,} x {width}"
+        title = f"{TITLE} of {NUM_TASKS} runs of {steps} steps, {NUM_ROWS:,} x {width}"
         work = Work("logistic", NUM_TASKS * NUM_ROWS, width, steps=steps)
         yield measure(title, "l2p", {name: timed(make, work) for name, make in contenders.items()}, rounds, 0.02)
 

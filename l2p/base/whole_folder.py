@@ -42,18 +42,18 @@ def written_whole(folder: Path) -> Iterator[Path]:
         yield place
         written = list(place.iterdir())
         for path in written:
-            _sync(path)
+            sync(path)
         for path in written:
             if path.name != MODEL_FILE:
                 path.replace(folder / path.name)
-        _sync(folder)
+        sync(folder)
         (place / MODEL_FILE).replace(folder / MODEL_FILE)
-        _sync(folder)
+        sync(folder)
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     number = os.open(path, os.O_RDONLY)
     try:

@@ -123,8 +123,8 @@ def private_train(
         reserved there before it reads a row, and settled when it ends.
       resume: a file, made if need be, in which the run saves how far it has come. Called again after its process was
         killed, with the same arguments, it goes on from there: no step counts twice, and one that has ended gives its
-        result without reading a row. Keep one copy: two that go on would each spend what one counts. A run that buys
-        bounds cannot be resumed.
+        result without reading a row. Keep one copy: two that go on would each spend what one counts. A run that ended
+        in an error does not go on, and one that buys bounds cannot be resumed.
       num_rows: N, public by declaration; default the number of lines of `data`, null rows included. It is required
         under add_remove.
       kind: what the target is, for a model that learns several; public by declaration. "binary" makes `square` a

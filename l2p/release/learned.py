@@ -126,7 +126,7 @@ class Evidence:
         return square > precision * limit
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it as arrays, for a file."""
+        """Everything that `with_arrays` needs."""
         numbers = [self._total, self._variance, self._persistent, *self._precision.values()]
         last = -1 if self._last is None else int(self._last)
         counts = [self._count, int(self._above), last, *self._earlier]
@@ -134,7 +134,7 @@ class Evidence:
         return {"numbers": np.array(numbers, np.float64), "counts": np.array(counts, np.int64), **sums}
 
     def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> "Evidence":
-        """The same with what `arrays` gave, in place of its own."""
+        """The evidence of the same run that `arrays` gave."""
         evidence = Evidence(self._num_rows, self._rate)
         evidence._total, evidence._variance, evidence._persistent, *precision = arrays["numbers"].tolist()
         evidence._count, above, last, *places = arrays["counts"].tolist()

@@ -32,7 +32,7 @@ from l2p.task.sources import RowSource
 
 #: Steps between two checks whether a run is still alive; noise is drawn for as many at a time.
 CHUNK = 256
-#: The same where each of them is saved.
+#: The same where a run is saved in between.
 SAVED_CHUNK = 10
 #: About how many times the file of a run is written at most.
 MOST_SAVES = 100
@@ -113,7 +113,7 @@ def _train(planned: PlannedRun, saved: SavedRun | None) -> Progress:
     protector, labels = planned.named.protector, labels_of(planned.model, planned.setup.kind)
     single = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
     progress = None if saved is None else restored(saved, planned)
-    if progress is not None and (saved is None or saved.ended):
+    if progress is not None and progress.ended(protector.num_steps):
         return progress
     # A value too large for float32 makes a null row, and a warning would reveal that. A release adds and rounds in
     # float64; `start` and `advance` keep everything else in float32.
@@ -129,20 +129,27 @@ def _train(planned: PlannedRun, saved: SavedRun | None) -> Progress:
             begin = start if in_turn else _start
             run, first = begin(protector, planned.params, rows, setup, noise.draw(0, in_turn), public)
             progress = Progress.begun(run, first, setup)
-        chunk = max(1, min(CHUNK, NOISE_NUMBERS // planned.params.size))
-        if saved is not None:
-            chunk = min(chunk, max(SAVED_CHUNK, protector.num_steps // MOST_SAVES))
-            in_pass = setup.price_list.sampler.steps_per_charge
-            chunk = -(-chunk // in_pass) * in_pass  # amid a pass there is nothing to go on from
         while not progress.ended(protector.num_steps):
             if saved is not None:
                 progress.save(saved, setup, protector.num_steps)
-            num_steps = min(chunk, protector.num_steps - int(progress.run.step))
+            num_steps = _block(planned, int(progress.run.step), saved is not None)
             drawn = noise.draw(num_steps, in_turn)
             progress.go_on(*_go_on(protector, progress.run, rows, setup, drawn, num_steps, public), setup)
         if saved is not None:
             progress.save(saved, setup, protector.num_steps)
     return progress
+
+
+def _block(planned: PlannedRun, step: int, is_saved: bool) -> int:
+    """Steps of the block after so many; where blocks are saved, one ends where a pass does, or there is nothing to go
+    on from."""
+    num_steps = planned.named.protector.num_steps
+    block = max(1, min(CHUNK, NOISE_NUMBERS // planned.params.size))
+    if is_saved:
+        in_pass = planned.setup.price_list.sampler.steps_per_charge
+        between_saves = -(-max(SAVED_CHUNK, num_steps // MOST_SAVES) // in_pass) * in_pass
+        block = min(block, between_saves - step % between_saves)
+    return min(block, num_steps - step)
 
 
 def _go_on(

@@ -1,6 +1,7 @@
 """How far a run has come: what it needs to go on, and what its card will say."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from l2p.release.learned import GRADIENTS, Evidence, answers_of
 from l2p.release.losses.traced_loss import has_callbacks
 from l2p.release.planned_run import PlannedRun
 from l2p.release.saved_run import ENDED, GOES_ON, SavedRun, open_run
-from l2p.run.run import Run, Simulation, program_of, start
-from l2p.task import checks
+from l2p.run.protector import Protector
+from l2p.run.run import Run, Simulation, advance, start
 from l2p.task.rows import Rows
 
 
@@ -63,9 +64,9 @@ class Progress:
 
 def restored(saved: SavedRun, planned: PlannedRun) -> Progress | None:
     """The progress in a run's file; None where it has saved nothing yet."""
-    if saved.arrays is None:
+    if not saved.arrays:
         return None
-    places, tree = jax.tree.flatten(_shapes(planned))
+    places, tree = jax.tree.flatten(_traced(planned, 0, jax.eval_shape))
     leaves = [_array(saved.arrays[_name(place)], shape) for place, shape in enumerate(places)]
     evidence = _no_evidence(planned.setup).with_arrays(saved.arrays)
     return Progress(jax.tree.unflatten(tree, leaves), list(saved.trace), evidence)
@@ -82,9 +83,8 @@ def resumed(path: str | Path, planned: PlannedRun, ledger: Ledger | None, buys_b
             "a run that buys bounds does not save what it bought, so it cannot be resumed; declare the bounds of every "
             "column, or leave resume out."
         )
-    num_lines, num_features = checks.shape_of(planned.task.private)
-    arguments = planned.named.protector, planned.params, num_lines, num_features, planned.setup, planned.task.public
-    if has_callbacks(program_of(*arguments)):
+    program = _traced(planned, 1, lambda run, *leaves: jax.make_jaxpr(run)(*leaves))
+    if has_callbacks(program):
         raise InputError(
             "the protector prints or calls back while it runs, so that answers might be seen that a killed run has "
             "not saved and would not count; take that out of it, or leave resume out."
@@ -92,17 +92,19 @@ def resumed(path: str | Path, planned: PlannedRun, ledger: Ledger | None, buys_b
     return open_run(path, planned.facts, ledger)
 
 
-@jax.enable_x64(False)
-def _shapes(planned: PlannedRun) -> Run:
-    """A run's structure with shapes for arrays; no row is read."""
-    num_lines, num_features = checks.shape_of(planned.task.private)
+def _traced(planned: PlannedRun, num_steps: int, trace: Callable[..., Any]) -> Any:
+    """A run of so many steps on rows of zeros, traced by `jax.eval_shape` or `jax.make_jaxpr`: on N of them, since the
+    number of lines may be private."""
 
-    def begin() -> Run:
-        rows = Rows(jnp.zeros((num_lines, num_features)), jnp.zeros(num_lines), jnp.zeros(num_lines))
+    def run_on_zeros(protector: Protector, params: jax.Array, setup: Setup, public: Rows | None) -> Run:
+        number = jnp.zeros(planned.num_rows)
+        rows = Rows(jnp.zeros((planned.num_rows, planned.num_features)), number, number)
         noise = Simulation(jax.random.key(0))
-        return start(planned.named.protector, planned.params, rows, planned.setup, noise, planned.task.public)[0]
+        run, _ = start(protector, params, rows, setup, noise, public)
+        return advance(protector, run, rows, setup, noise, num_steps, public)[0] if num_steps else run
 
-    return jax.eval_shape(begin)
+    with jax.enable_x64(False):
+        return trace(run_on_zeros, planned.named.protector, planned.params, planned.setup, planned.task.public)
 
 
 def _bytes(leaf: Any) -> np.ndarray:

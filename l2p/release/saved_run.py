@@ -21,12 +21,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from l2p.base.errors import InputError
+from l2p.base.whole_folder import sync
 from l2p.privacy.events import Answered
 from l2p.privacy.ledger.ledger import Ledger, new_id
 
 #: A number of a plan, of which another machine may compute other last digits; and where an object lies in memory.
 _NUMBER, _ADDRESS = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?"), re.compile(r" at 0x[0-9a-f]+")
-#: What the file has beside the arrays of a run: that of the plan, the id of a reservation, the trace, and states.
+#: The array with all that the file has beside those of a run: the plan's digest, the reservation, the state, the trace.
 _OWN = "file"
 GOES_ON, ENDED, FAILED = "goes on", "ended", "failed"
 
@@ -39,20 +40,20 @@ class SavedRun:
     Attributes:
       reservation: the id under which the run reserves its budget in a ledger.
       state: `GOES_ON`, `ENDED` where it has asked its last query, or `FAILED`.
-      arrays: what `save` was given last; None for a run that has saved nothing.
+      is_new: whether there was no file.
+      arrays: what `save` was given last; none for a run that has saved nothing.
       trace: its granted queries.
     """
-
-    arrays: Mapping[str, np.ndarray] | None = None
 
     def __init__(self, path: Path, digest: str):
         self._path, self._digest = path, digest
         self.reservation, self.state, self.trace = new_id(), GOES_ON, list[Answered]()
+        self.arrays: dict[str, np.ndarray] = {}
         self._unlock = weakref.finalize(self, os.close, _locked(path))
         try:
             self.is_new = not path.exists()
             if self.is_new:
-                self._write({})
+                self._write()
             else:
                 self._read()
         except BaseException:
@@ -66,12 +67,12 @@ class SavedRun:
 
     def save(self, arrays: Mapping[str, np.ndarray], trace: Sequence[Answered] = (), state: str = GOES_ON) -> None:
         """Put it on disk, whole or not at all, in place of what was there."""
-        self.arrays, self.trace, self.state = arrays, list(trace), state
-        self._write(arrays)
+        self.arrays, self.trace, self.state = dict(arrays), list(trace), state
+        self._write()
 
     def fail(self) -> None:
         """Say that it ended in an error: whoever saw which answers led there could choose among several by going on."""
-        self.save({} if self.arrays is None else self.arrays, self.trace, FAILED)
+        self.save(self.arrays, self.trace, FAILED)
 
     def forget(self) -> None:
         """Remove the file of a run that has asked nothing, because it is refused."""
@@ -83,27 +84,20 @@ class SavedRun:
         """Let other processes open it."""
         self._unlock()
 
-    def _write(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def _write(self) -> None:
         own = {
             "digest": self._digest,
             "reservation": self.reservation,
             "state": self.state,
-            "has_saved": self.arrays is not None,
             "trace": [_fields(row) for row in self.trace],
         }
         own_bytes = np.frombuffer(json.dumps(own).encode(), np.uint8)
-        content = save({_OWN: own_bytes} | {name: np.asarray(array, order="C") for name, array in arrays.items()})
+        content = save({_OWN: own_bytes} | {name: np.asarray(array, order="C") for name, array in self.arrays.items()})
         part = self._path.with_name(f".{self._path.name}.part")
-        with part.open("wb") as file:
-            file.write(hashlib.sha256(content).digest() + content)
-            file.flush()
-            os.fsync(file.fileno())
+        part.write_bytes(hashlib.sha256(content).digest() + content)
+        sync(part)
         part.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(self._path.parent)
 
     def _read(self) -> None:
         content = self._path.read_bytes()
@@ -114,11 +108,10 @@ class SavedRun:
                 "spent; name another one."
             )
         try:
-            arrays = load(content)
-            own = json.loads(arrays.pop(_OWN).tobytes())
+            self.arrays = load(content)
+            own = json.loads(self.arrays.pop(_OWN).tobytes())
             stored, self.reservation, self.state = own["digest"], own["reservation"], own["state"]
             self.trace = [_answered(fields) for fields in own["trace"]]
-            self.arrays = arrays if own["has_saved"] else None
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{self._path} is no file of a run that this version wrote ({type(error).__name__}); name another one."

@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr
 
 from l2p.base import struct
 from l2p.base.compiled import as_one
@@ -310,30 +309,8 @@ def plan_noise(
 def _planned(tree: Any, shapes: tuple[Any, ...], num_rows: int, num_features: int) -> tuple[Draws, Draws]:
     # Cached: draws depend on shapes and static fields alone, and tracing a protector can take as long as a release.
     plans = PlannedNoise(), PlannedNoise()
-    jax.eval_shape(_asking(tree, num_rows, num_features, plans), *shapes)
-    return tuple(plans[0].draws), tuple(plans[1].draws)
 
-
-@jax.enable_x64(False)
-def program_of(
-    protector: Protector,
-    params: jax.Array,
-    num_rows: int,
-    num_features: int,
-    setup: Setup,
-    public: Rows | None = None,
-) -> ClosedJaxpr:
-    """What `init` and one step compute on rows of a shape; no row is read."""
-    leaves, tree = jax.tree.flatten((protector, params, setup, public))
-    return jax.make_jaxpr(_asking(tree, num_rows, num_features, (PlannedNoise(), PlannedNoise())))(*leaves)
-
-
-def _asking(
-    tree: Any, num_rows: int, num_features: int, plans: tuple[PlannedNoise, PlannedNoise]
-) -> Callable[..., None]:
-    """A function of a protector's leaves that asks what `init` and a step ask, of rows of zeros."""
-
-    def ask(*leaves: jax.Array) -> None:
+    def trace(*leaves: jax.Array) -> None:
         protector, params, setup, public = jax.tree.unflatten(tree, leaves)
         rows = Rows(jnp.zeros((num_rows, num_features)), jnp.zeros(num_rows), jnp.zeros(num_rows))
         spending, step = Spending(jnp.zeros(()), setup.cap), jnp.zeros((), jnp.int32)
@@ -346,4 +323,5 @@ def _asking(
         view = protector.view(state)
         protector.step(moved, state, oracle(rows if view is None else mapped(rows, view), True))
 
-    return ask
+    jax.eval_shape(trace, *shapes)
+    return tuple(plans[0].draws), tuple(plans[1].draws)

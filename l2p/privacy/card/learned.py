@@ -12,7 +12,11 @@ SIGNAL = (
     "good, or better than one answer for all rows."
 )
 UNTOLD = "Not known: the answers of this run are of a kind that does not tell; rows to test on would."
+RESUMED = (
+    "Not known: this loop went on after its process was killed, and what earlier answers said was not kept; rows to "
+    "test on would tell."
+)
 #: All that a card may say of it.
-SENTENCES = (NOTHING, NO_STEP, UNMOVED, NOISE, SIGNAL, UNTOLD)
+SENTENCES = (NOTHING, NO_STEP, UNMOVED, NOISE, SIGNAL, UNTOLD, RESUMED)
 #: Sentences that are warnings, too: the result holds nothing that the steps learned.
 IDLE = (NOTHING, NO_STEP, UNMOVED)

@@ -6,6 +6,7 @@ between. A finished run counts as what its answered queries cost, adaptive or no
 
 import contextlib
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -132,12 +133,11 @@ class Reservation:
             left.
         """
         before, cost = counting(ledger), cost_of(ledger, filter, mechanisms)
-        entries = ledger.entries()
-        for place, entry in enumerate(entries):
-            if entry.id == id:
-                earlier = tuple(other for other in entries[:place] if other.state != "released")
-                settled = entry.counted if entry.state == "settled" else None
-                return cls(ledger, entry.id, filter, entry.reserved, earlier, settled)
+        entry = next((entry for entry in ledger.entries() if entry.id == id), None)
+        if entry is not None:
+            earlier = tuple(itertools.takewhile(lambda other: other.id != id, before))
+            settled = entry.counted if entry.state == "settled" else None
+            return cls(ledger, entry.id, filter, entry.reserved, earlier, settled)
         try:
             return cls(ledger, ledger.reserve(cost, description, id, unit), filter, cost, before)
         except NotEnough as error:
@@ -169,8 +169,8 @@ class Reservation:
                     f"the run spent {self.ledger.say(counted)}, above the {self.ledger.say(self.settled)} that it has "
                     "settled as, so its guarantee does not hold; withhold the result and report this as a bug."
                 )
-            counted = self.settled
-        return count(self.ledger, self.id, counted, self.cost, self.earlier, self.settled is not None)
+            return _composition(self.ledger, self.id, self.settled, self.earlier), []
+        return count(self.ledger, self.id, counted, self.cost, self.earlier)
 
 
 def counting(ledger: Ledger) -> tuple[Entry, ...]:
@@ -179,18 +179,20 @@ def counting(ledger: Ledger) -> tuple[Entry, ...]:
 
 
 def count(
-    ledger: Ledger, id: str, counted: Cost, reserved: Cost, earlier: Sequence[Entry], is_settled: bool = False
+    ledger: Ledger, id: str, counted: Cost, reserved: Cost, earlier: Sequence[Entry]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Settle a reservation, unless it `is_settled`; returns the card's `composition`, where `earlier` runs count before
-    it, and warnings."""
+    """Settle a reservation; returns the card's `composition`, where `earlier` runs count before it, and warnings."""
     warnings = []
     try:
-        if not is_settled:
-            ledger.settle(id, counted)
+        ledger.settle(id, counted)
     except RuntimeError as error:
         counted = reserved
         warnings.append(f"The ledger could not be settled ({error}); it says what this run counts as there.")
-    composition = {
+    return _composition(ledger, id, counted, earlier), warnings
+
+
+def _composition(ledger: Ledger, id: str, counted: Cost, earlier: Sequence[Entry]) -> dict[str, Any]:
+    return {
         "data_set": ledger.name,
         "unit": f"{ledger.unit}: {AMOUNTS[ledger.unit]}",
         "reservation": id,
@@ -209,7 +211,6 @@ def count(
             for entry in earlier
         ],
     }
-    return composition, warnings
 
 
 def cost_of(ledger: Ledger, filter: Filter, mechanisms: Iterable[str]) -> Cost:

@@ -20,7 +20,7 @@ from l2p.base.errors import InputError
 from l2p.checkpoints.named import NamedProtector
 from l2p.privacy.cap.filter import Filter
 from l2p.privacy.card.card import Card
-from l2p.privacy.card.learned import NOTHING, UNTOLD
+from l2p.privacy.card.learned import NOTHING, RESUMED
 from l2p.privacy.card.of_run import card_of_run
 from l2p.privacy.card.unit import ROW
 from l2p.privacy.cost.sampling import FullBatch, Sampler
@@ -90,7 +90,7 @@ class HostSide:
     def count_in(self, saved: SavedRun) -> None:
         """Count answers in a file as well, from those that it has."""
         self.saved = saved
-        self._count = self._resumed = 0 if saved.arrays is None else int(saved.arrays["count"])
+        self._count = self._resumed = int(saved.arrays.get("count", 0))
 
     def reserve(self, ledger: Ledger, mechanisms: Sequence[str], purpose: str) -> None:
         """Reserve the most that the loop may spend, or take up what it has reserved before."""
@@ -196,7 +196,7 @@ class HostSide:
             },
             public=None,
             engine=None,
-            learned=NOTHING if not steps else UNTOLD if self._resumed else self._evidence.sentence,
+            learned=self._learned() if steps else NOTHING,
             warnings=[*self._warnings, *unsettled, *([] if steps else [NO_UPDATE])],
             model=self._model,
             unit=ROW,
@@ -209,6 +209,9 @@ class HostSide:
             stop_reason="max_steps" if ended else "loop",
             composition=composition,
         )
+
+    def _learned(self) -> str:
+        return RESUMED if self._resumed else self._evidence.sentence
 
 
 class AddedByHost(Noise):
