@@ -25,38 +25,48 @@ from meta_train.recipes import resolve
 from meta_train.training.loop import meta_train
 
 RESULTS = Path(__file__).parent / "results" / "deep.jsonl"
-CONTROL, NETWORKS = "control-deep", ("deep", "deep-1", "deep-2")
+CONTROL, PLAIN, NETWORKS = "control-deep", "control-deep-plain", ("deep", "deep-1", "deep-2")
 UNTUNED, PULLED, TUNED, ORACLE = "dp_adam", "dp_adam_pulled", "dp_adam:tuned", "dp_adam:oracle"
 BEST_ORACLE = "dp_adam_pulled:oracle"
-METHODS = (UNTUNED, PULLED, TUNED, ORACLE, BEST_ORACLE, CONTROL, *NETWORKS)
-#: The sets of which no rows and no networks were looked at before; digits are spent.
-SETS = ("openml:splice", "openml:waveform5000", "openml:cmc", "openml:credit.a")
-SPENT = "digits"
+METHODS = (UNTUNED, PULLED, TUNED, ORACLE, BEST_ORACLE, CONTROL, PLAIN, *NETWORKS)
+#: The sets on which nothing was chosen, and those that were looked at while methods were designed.
+SETS = ("openml:splice", "openml:waveform5000", "openml:cmc", "openml:credit.a", "ipums_br")
+SPENT = ("digits", "mnist")
 SEEDS = 3
 INTRODUCTION = """\
 # A learned protector of networks: the gate stays shut
 
-`control-deep` is `dp_adam_pulled`, Adam with a pull to the start, whose settings are curves over log(mu N) over the
-root of the number of params, and for the rate and the pull over the numbers of rows and of params. `deep` has a network
-of 227 weights on top, which reads every coordinate's gradients in units of their noise. Both were trained on public
-tasks (`meta_train/recipes/deep.toml`), by 120 steps of derivatives of whole runs; `deep-1` and `deep-2` have other
-seeds. `dp_adam_pulled` has constants instead, a pull of .3 and a clipping norm of 3, chosen on digits and on public
-tasks ([how](network_pull.md)). Cells are a network of [networks.md](networks.md) at a budget; better or worse is beyond
-two standard errors of paired differences over 3 seeds. No choice was made on splice, waveform5000, cmc and credit.a.
+`control-deep-plain` is `dp_adam_pulled`, Adam with a pull to the start, whose settings are curves over log(mu N) over
+the root of the number of params, and for the rate and the pull over the numbers of rows, params and matrices. `deep`
+has a network of 227 weights on top, which reads every coordinate's gradients in units of their noise. Both were trained
+on public tasks (`meta_train/recipes/deep.toml`), by 120 steps of derivatives of whole runs, before the number of
+matrices was among what curves depend on; `deep-1` and `deep-2` have other seeds. `control-deep` buys the mean log
+length of rows' gradients at the start, for a learned share of the budget, on which rate, pull and clipping norm depend,
+too, and had 162 steps on larger networks, images and heads on frozen features, with one seed. `dp_adam_pulled` has
+constants instead, a pull of .3 and a clipping norm of 3, chosen on digits and on public tasks
+([how](network_pull.md)). Cells are a network of [networks.md](networks.md) at a budget; better or worse is beyond two
+standard errors of paired differences over 3 seeds. No choice was made on splice, waveform5000, cmc, credit.a and
+ipums_br.
 
 The gate asks that the control is within 2 % of `dp_adam:oracle`, and that the network is better than its control in
-60 % of cells and worse in 3 %, for three seeds of training. The control is below it in the mean, and worse in a tenth
-of the cells; with a pull, too, the oracle (`dp_adam_pulled:oracle`) is level with it in the mean. On the held-out tasks
-that checkpoints were chosen by, all three networks are a little better than their control (scores, which are
-logarithms, of -.520, -.514 and -.517 beside -.493). Here, with 3 seeds, which do not resolve shares as small as 3 %,
-they are level in most cells, and each is worse in more than 3 %, the third in more than it is better in. So no
-checkpoint ships. On digits, whose classes are easily told apart, the control ends far above `dp_adam`: its tasks have
-noisy labels and small networks, and taught it to distrust large ones. The network sees their signal, and makes up a
-part of it. Batches were full in training and here, so the gate's question about unseen batches is open.
+60 % of cells and worse in 3 %, for three seeds of training. Both controls are below it in the mean, and worse in a
+tenth and in a fifth of the cells; with a pull, too, the oracle (`dp_adam_pulled:oracle`) is level with them in the
+mean. On the held-out tasks that checkpoints were chosen by, all three networks are a little better than their control
+(scores, which are logarithms, of -.520, -.514 and -.517 beside -.493). Here, with 3 seeds, which do not resolve shares
+as small as 3 %, they are level in most cells, and each is worse in more than 3 %, the third in more than it is better
+in. So no checkpoint ships. Batches were full in training and here, so the gate's question about unseen batches is open.
+
+On digits, whose classes are easily told apart, `control-deep-plain` ends far above `dp_adam`: its tasks have noisy
+labels and small networks, and taught it to distrust large ones. How far a step moves what a network puts out is
+proportional to the length of a row's gradient, which the scale of features decides. With that length bought, and larger
+networks among the tasks, the loss on digits is a fifth less, on the other sets 3 % more, and with MNIST's dense network
+below the oracle at three budgets of four. It is still behind the default on most digits and with a head on MNIST. What
+tells these from sets with noisy labels may be the loss itself, which no run looks at yet. On sets on which nothing was
+chosen it is better than the default in most cells, and worse in one.
 
 What helps everywhere but on digits at small budgets, and with a [head](networks.md), is the pull with a longer clipping
 norm: the loss of untuned `dp_adam` rises with epsilon on waveform5000, cmc and credit.a; that of `dp_adam_pulled` is
-level on the first, falls on the second, and rises less far on the third.
+level on the first, falls on the second, and rises less far on the third. That of `control-deep` rises on credit.a, too.
 """
 
 
@@ -77,7 +87,7 @@ class TrainedCells(Cells):
         self._protector = functools.cache(lambda name: checkpoint.load(trained(name, folder)).protector)
 
     def protector(self, case: Case, method: str, epsilon: float) -> Any:
-        if method in (CONTROL, *NETWORKS):
+        if method in (CONTROL, PLAIN, *NETWORKS):
             return self._protector(method)
         return super().protector(case, method, epsilon)
 
@@ -121,9 +131,9 @@ def gate(cells: Cells, cases: list[Case]) -> Iterator[str]:
     every = list(itertools.product(cases, EPSILONS))
     yield "| method | beside | cells | better | level | worse | mean difference of the loss |"
     yield "|---|---|---|---|---|---|---|"
-    pairs = [(PULLED, UNTUNED), (PULLED, TUNED), (CONTROL, UNTUNED), (CONTROL, TUNED), (CONTROL, ORACLE)]
-    pairs.append((CONTROL, BEST_ORACLE))
-    for method, rival in (*pairs, *((network, CONTROL) for network in NETWORKS)):
+    rivals = (UNTUNED, PULLED, TUNED, ORACLE, BEST_ORACLE)
+    pairs = [(PULLED, UNTUNED), (PULLED, TUNED), *itertools.product((CONTROL, PLAIN), rivals), (CONTROL, PLAIN)]
+    for method, rival in (*pairs, *((network, PLAIN) for network in NETWORKS)):
         there = [
             cell
             for cell in every
@@ -141,11 +151,11 @@ def page(cells: Cells) -> Iterator[str]:
     yield f"{INTRODUCTION}({platform.machine()}, jax {jax.__version__}).\n"
     unseen = [case for case in CASES if case.data in SETS]
     yield from gate(cells, unseen)
-    yield "\nDigits, which are spent:\n"
-    yield from gate(cells, [case for case in CASES if case.data == SPENT])
+    yield "\nDigits and MNIST, which are spent:\n"
+    yield from gate(cells, [case for case in CASES if case.data in SPENT])
     yield "\n## Losses"
     for case in CASES:
-        if case.data in (*SETS, SPENT):
+        if case.data in (*SETS, *SPENT):
             yield from table(cells, case)
 
 

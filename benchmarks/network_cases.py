@@ -80,6 +80,7 @@ class Case:
       make: the network for a number of classes.
       sampling_rate: of Poisson batches; 1 for full ones.
       num_steps: None for the method's own.
+      scale: by which features are multiplied.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Case:
     make: Callable[[int], nn.Module]
     sampling_rate: float = 1.0
     num_steps: int | None = None
+    scale: float = 1.0
 
     @property
     def title(self) -> str:
@@ -168,7 +170,8 @@ def read_as(case: Case, method: Any, budget: l2p.Budget) -> Any:
 
 def score(case: Case, method: Any, epsilon: float, seed: int) -> dict[str, float]:
     """Mean test loss and accuracy of a simulated run."""
-    (train, test, _), (network, loss) = rows_of(case.data), network_of(case)
+    train, test = (rows | {"x": case.scale * rows["x"]} for rows in rows_of(case.data)[:2])
+    network, loss = network_of(case)
     start, noise = jax.random.split(jax.random.key(seed))
     params = network.init(start, train["x"][0])
     if method != "start":

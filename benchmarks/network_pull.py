@@ -28,8 +28,8 @@ INTRODUCTION = """\
 `dp_adam` moves a coordinate by .03 at each of 50 steps, and clips gradients to norm 1. The more budget it has, the
 surer of itself a network gets on rows that cannot be told apart, so that its loss rises on small tables. Below, a step
 also takes back .03 times a pull of the distance from the start (`dp_adam_pulled`), and gradients are clipped to 3. Mean
-score on 48 held-out public tasks of the recipe `control-deep` (`meta_train/recipes/deep.toml`; a logarithm of the loss,
-lower is better), of the four quarters of its range of log(mu N), and test loss on digits, as on
+score on 48 held-out public tasks of the recipe `control-deep-plain` (`meta_train/recipes/deep.toml`; a logarithm of the
+loss, lower is better), of the four quarters of its range of log(mu N), and test loss on digits, as on
 [networks.md](networks.md). Tasks with label noise want a pull of 1, digits a small one where the budget is small:
 `dp_adam_pulled` has .3, which is on digits as good as .1 and better than .5 in the mean of the logarithm, and a
 clipping norm of 3, which costs nothing there.
@@ -41,7 +41,7 @@ clipping norm of 3, which costs nothing there.
 def adam(pull: float, clip_norm: float) -> Stepwise:
     """`dp_adam_pulled` with these constants."""
     plain = l2p.load("dp_adam_pulled", l2p.Budget(1.0, DELTA))
-    log_pull = jnp.zeros((1, 3)).at[0, 0].set(math.log(max(pull, 1e-9)))
+    log_pull = jnp.zeros_like(plain.projector.log_pull).at[0, 0].set(math.log(max(pull, 1e-9)))
     return plain.replace(
         scheduler=plain.scheduler.replace(log_clip_norm=jnp.log(jnp.array([clip_norm], jnp.float32))),
         projector=plain.projector.replace(log_pull=log_pull),
@@ -49,7 +49,7 @@ def adam(pull: float, clip_norm: float) -> Stepwise:
 
 
 def lines() -> Iterator[str]:
-    config = resolve.resolve("control-deep")
+    config = resolve.resolve("control-deep-plain")
     evaluate = method_for(config, starting_point(config)).evaluator
     cases = [case for case in CASES if case.data == "digits" and case.name in NETWORKS]
     yield "| clipping norm | pull | tasks | by log(mu N) | " + " | ".join(case.name for case in cases) + " |"

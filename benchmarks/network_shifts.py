@@ -41,6 +41,8 @@ CASES = {
     "batches of 20 %": dataclasses.replace(USUAL, name="dense 64-32, batches of 20 %", sampling_rate=0.2),
     "15 steps": dataclasses.replace(USUAL, name="dense 64-32, 15 steps", num_steps=15),
     "200 steps": dataclasses.replace(USUAL, name="dense 64-32, 200 steps", num_steps=200),
+    "features times 4": dataclasses.replace(USUAL, name="dense 64-32, features times 4", scale=4.0),
+    "features over 4": dataclasses.replace(USUAL, name="dense 64-32, features over 4", scale=0.25),
 }
 INTRODUCTION = """\
 # Networks, batches and horizons that no tuning saw

@@ -27,6 +27,7 @@ BY_HAND = (
     "dp_adam_pulled",
     "dp_adamw",
     "dp_adambc",
+    "dp_adam_scaled",
     "disk",
     "noisygd_pulled",
     "noisygd",

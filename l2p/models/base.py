@@ -50,6 +50,8 @@ class Model(abc.ABC):
     #: How many times as long the noise on a mean gradient is as for a table's typical model, which has fewer params. It
     #: takes that many times as many rows to make up for it.
     dilution: float = 1.0
+    #: How many matrices are trained, one behind the other or beside one another; at least 1.
+    depth: int = 1
 
     @property
     def labels(self) -> tuple[float, ...]:

@@ -134,6 +134,10 @@ class CustomLoss(Model):
     def dilution(self) -> float:  # type: ignore[override]
         return math.sqrt(self.parameters.trained.size / TYPICAL_PARAMS)
 
+    @property
+    def depth(self) -> int:  # type: ignore[override]
+        return max(1, sum(len(shape) > 1 for shape in self.parameters.trained.shapes))
+
     def num_params(self, num_features: int) -> int:
         del num_features
         return self.parameters.trained.size

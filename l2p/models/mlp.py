@@ -42,6 +42,7 @@ class MLP(Model):
     kinds: ClassVar[tuple[str, ...]] = ("binary",)
     gives_probabilities: ClassVar[bool] = True
     convex: ClassVar[bool] = False
+    depth: ClassVar[int] = 2  # type: ignore[misc]
 
     @property
     def floats_per_row(self) -> int:  # type: ignore[override]

@@ -50,6 +50,7 @@ from l2p.protectors.stepwise.base_rate import BaseRate
 from l2p.protectors.stepwise.centering import Centering
 from l2p.protectors.stepwise.eigenbasis import Eigenbasis
 from l2p.protectors.stepwise.geometry import PublicGeometry
+from l2p.protectors.stepwise.gradient_length import GradientLength
 from l2p.protectors.stepwise.norm_query import NormQuery
 from l2p.protectors.stepwise.projectors import MixProjector, Optax
 from l2p.protectors.stepwise.public_parts import (
@@ -63,7 +64,7 @@ from l2p.protectors.stepwise.public_parts import (
     PublicSum,
 )
 from l2p.protectors.stepwise.row_length import RowLength
-from l2p.protectors.stepwise.schedulers import Decaying, ShareScheduler
+from l2p.protectors.stepwise.schedulers import Decaying, DecayingByLength, ShareScheduler
 from l2p.protectors.stepwise.stepwise import Stepwise
 from l2p.protectors.with_public_rows.adamix import adamix, adamix_projected, fully_private, ngd
 from l2p.protectors.with_public_rows.adamix_theory import AdaMixTheory, adamix_theory

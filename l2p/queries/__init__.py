@@ -6,6 +6,7 @@ from l2p.queries.correct import CorrectCount
 from l2p.queries.descent import Descent
 from l2p.queries.fewest_errors import FewestErrors
 from l2p.queries.gradient import ClippedGradient, GradientNorm
+from l2p.queries.gradient_length import GradientLengths
 from l2p.queries.hessian import HessianSum
 from l2p.queries.length import LengthSum
 from l2p.queries.loss import ClippedLoss
@@ -34,6 +35,7 @@ __all__ = [
     "EngineResult",
     "FeatureSum",
     "FewestErrors",
+    "GradientLengths",
     "GradientNorm",
     "HessianSum",
     "LeastEigenvalue",

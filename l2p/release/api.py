@@ -318,8 +318,8 @@ def model_for(schema: Schema, model: str | Model | None, kind: str | None = None
     return learner, target.kind
 
 
-def load(name: str | Path, budget: Budget | None = None, model: str = "logistic") -> Protector:
-    """A protector by whatever name `l2p apply` takes; hand-designed methods set themselves up for `budget`.
+def load(name: str | Path, budget: Budget | None = None, model: str | Model = "logistic") -> Protector:
+    """A protector by whatever name `l2p apply` takes; hand-designed methods set themselves up for `budget` and `model`.
 
     >>> load("noisygd", Budget(1.0, 1e-5)).num_steps
     50

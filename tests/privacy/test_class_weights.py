@@ -21,6 +21,7 @@ from l2p.queries import (
     Covariance,
     CrossMoment,
     FeatureSum,
+    GradientLengths,
     LengthSum,
     NoisyMinimum,
     NormalizedGradient,
@@ -93,6 +94,7 @@ WEIGHED = {
 DESCRIBE = {
     "feature sum": FeatureSum(D, CLIP, NOISE),
     "length": LengthSum(IDENTITY, CLIP, NOISE),
+    "gradient length": GradientLengths(MODEL, f32(PARAMS), IDENTITY, f32(1.0), CLIP, NOISE),
     "covariance": Covariance(IDENTITY, CLIP, NOISE),
     "bins": BinCounts(D, 200, NOISE),
     "correct": CorrectCount(MODEL, f32(PARAMS), NOISE),

@@ -110,7 +110,7 @@ CASES = {
     "disk": Case(),
     "noisygd_pulled": Case(),
     "dp_adam_pulled": Case(),
-    "deep": Case(DEEP),
+    "deep": Case(DEEP, first=("gradient_length",)),
     "auto_clip": Case(AutoClip(EVEN, sgd(1.0), **logs(stability=0.2)), each=(NORMALIZED,)),
     "adadp": Case(ADADP, each=(GRADIENT, GRADIENT)),
     "adadp, batches": Case(

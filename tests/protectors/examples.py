@@ -18,9 +18,11 @@ from l2p.protectors import (
     Centering,
     CurveScheduler,
     Decaying,
+    DecayingByLength,
     DeepProjector,
     Eigenbasis,
     FineTuned,
+    GradientLength,
     HyFree,
     KalmanProjector,
     LSTMProjector,
@@ -116,14 +118,15 @@ def sgd(rate=2.0, momentum=0.5):
 ADAGRAD_LIKE = Optax("adam", {"learning_rate": jnp.log(f32([0.2])), "b1": f32([0.8])})
 EVEN = Decaying(jnp.log(f32([1.0])), f32([0.0]))
 DEEP = Stepwise(
-    EVEN,
+    DecayingByLength(jnp.log(f32([1.0])), f32([0.0]), f32([0.3])),
     DeepProjector(
-        f32([[-2.0, 0.1, 0.1]]),
-        f32([[-1.0, 0.1, 0.1]]),
+        f32([[-2.0, 0.1, 0.1, 0.1, -0.2]]),
+        f32([[-1.0, 0.1, 0.1, -0.1, 0.2]]),
         f32([1.0]),
         f32([3.0]),
         network((deep.INPUTS, 4, deep.OUTPUTS)),
     ),
+    (GradientLength(f32([-3.0])),),
 )
 SHARES = ShareScheduler(f32([[0.1, 0.3], [0.1, 0.0]]), f32([[-0.2, 0.3]]))
 MEAN_OF_ROWS = Centering(f32([-2.2]), f32(-1.2), f32(0.5), f32(1.5))

@@ -21,7 +21,7 @@ STEPS = 60
 
 
 def pulled(pull, cls=PulledAdam, **others):
-    rate, pull = (jnp.zeros((1, 3)).at[0, 0].set(np.log(constant)) for constant in (0.1, pull))
+    rate, pull = (jnp.zeros((1, 5)).at[0, 0].set(np.log(constant)) for constant in (0.1, pull))
     return cls(rate, pull, logit_constant(0.9), logit_constant(0.99), **others)
 
 

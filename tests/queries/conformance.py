@@ -24,6 +24,7 @@ from l2p.queries import (
     Covariance,
     CrossMoment,
     FeatureSum,
+    GradientLengths,
     GradientNorm,
     HessianSum,
     LeastEigenvalue,
@@ -154,6 +155,12 @@ def naive_scaled(query, x, y):
     return clipped((special.expit(line @ PARAMS) - y) * line * SCALE, float(query.clip_norm))
 
 
+def naive_log_length(query, x, y):
+    line = np.append((x - np.asarray(MAP.center, float)) * float(MAP.scale), INTERCEPT_COLUMN)
+    length = np.linalg.norm((special.expit(line @ PARAMS) - y) * line)
+    return clipped([math.log(length / float(query.typical))], float(query.most))
+
+
 class Row(NamedTuple):
     """All that the tests of queries need of one of them.
 
@@ -200,6 +207,11 @@ ROWS = {
         LengthSum(TURNED, f32(0.9), f32(NOISE)),
         lambda query, x, y: clipped([np.linalg.norm(mapped(x))], float(query.longest)),
         {"longest": POSITIVE, "features": maps(TURNED)},
+    ),
+    "gradient length": Row(
+        GradientLengths(MODEL, f32(PARAMS), MAP, f32(0.7), f32(CLIP), f32(NOISE)),
+        naive_log_length,
+        {"typical": POSITIVE, "most": POSITIVE, "params": POINT, "features": maps(MAP), "model": Harmless()},
     ),
 }
 #: Those with a row, and others, whose naive answers are below and whose ranges are in `test_ranges.py`.

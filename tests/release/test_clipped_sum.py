@@ -4,6 +4,7 @@ import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax_privacy
 import numpy as np
 import optax
 import pytest
@@ -57,7 +58,6 @@ def test_each_array_is_clipped_by_itself_to_its_share_of_the_norm():
 
 @pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")  # within jax-privacy
 def test_jax_privacy_gives_the_same_sum_and_adds_noise_to_it():
-    jax_privacy = pytest.importorskip("jax_privacy", reason="not installed: pip install 'l2p-jax[bench]'")
     mask = np.arange(NUM_ROWS) % 3 > 0
     clipped_grad = jax_privacy.clipped_grad(logistic, batch_argnums=1, keep_batch_dim=False, l2_clip_norm=0.3)
     theirs = clipped_grad(POINT, jax.tree.map(jnp.asarray, DATA), is_padding_example=jnp.asarray(~mask))

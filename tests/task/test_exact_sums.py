@@ -23,6 +23,7 @@ from l2p.queries import (
     Covariance,
     CrossMoment,
     FeatureSum,
+    GradientLengths,
     GradientNorm,
     LeastEigenvalue,
     LengthSum,
@@ -125,6 +126,9 @@ QUERIES = {
         f"correct by {name}": CorrectCount(find_model(name), params_for(find_model(name)), f32(1.0))
         for name in ("logistic", "square", "mlp", "softmax:3")
     },
+    "gradient length": GradientLengths(
+        MODELS["logistic"], params_for(MODELS["logistic"]), moved(D), f32(0.5), f32(CLIP), f32(1.0)
+    ),
     "mean": FeatureSum(D, f32(CLIP), f32(1.0)),
     "targets": TargetSum(1, f32(1.0)),
     "classes": TargetSum(3, f32(1.0)),

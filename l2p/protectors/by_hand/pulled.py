@@ -18,8 +18,9 @@ from l2p.protectors.stepwise.projectors import Projector
 from l2p.protectors.stepwise.schedulers import Decaying, Observation
 from l2p.protectors.stepwise.stepwise import Stepwise
 
-#: A value, and its slopes in the numbers of rows and of params, each a polynomial in log(mu N).
-BySize = Annotated[jax.Array, Coefficients((3,))]
+#: A value, and its slopes in the numbers of rows, params and matrices and in the length of gradients at the start, each
+#: a polynomial in log(mu N).
+BySize = Annotated[jax.Array, Coefficients((5,))]
 #: Logarithms of the numbers of rows and of params of a typical network, and half of the range beside them.
 TYPICAL_ROWS, TYPICAL_PARAMS, HALF_RANGE = math.log(2000.0), math.log(1800.0), 3.0
 #: What a step takes back of a coordinate's distance from the start, over the learning rate. More is better on tasks
@@ -80,6 +81,16 @@ def sizes_of(setup: Setup, num_params: int) -> jax.Array:
     return jnp.clip(jnp.stack([rows, jnp.asarray(math.log(num_params) - TYPICAL_PARAMS)]) * 2.0 / HALF_RANGE, -2.0, 2.0)
 
 
+def depth_of(setup: Setup) -> jax.Array:
+    """Logarithm to base 2 of the number of matrices that are trained, f32[], 0 for two, and 2 at most.
+
+    >>> import types
+    >>> [float(depth_of(types.SimpleNamespace(model=types.SimpleNamespace(depth=depth)))) for depth in (1, 2, 4, 99)]
+    [-1.0, 0.0, 1.0, 2.0]
+    """
+    return jnp.float32(min(math.log2(setup.model.depth) - 1.0, 2.0))
+
+
 @stored
 @struct.dataclass
 class PulledAdam(Projector):
@@ -89,8 +100,8 @@ class PulledAdam(Projector):
     its learning rate at every step ends no farther than 1 / pull from there, however many steps there are.
 
     Attributes:
-      log_learning_rate: f32[k, 3], log of the learning rate.
-      log_pull: f32[k, 3], log of the pull: a step takes the learning rate times the pull of the distance back.
+      log_learning_rate: f32[k, 5], log of the learning rate.
+      log_pull: f32[k, 5], log of the pull: a step takes the learning rate times the pull of the distance back.
       logit_first, logit_second: f32[k], logits of the decays of the running means, as polynomials in log(mu N).
     """
 
@@ -113,7 +124,7 @@ class PulledAdam(Projector):
     ) -> tuple[jax.Array, tuple[jax.Array, Moments]]:
         start, moments = state
         step, moments = self._step(moments, observation, setup)
-        rate, pull = self._rate_and_pull(params.shape[0], setup)
+        rate, pull = self._rate_and_pull(params.shape[0], observation, setup)
         return -rate * step + jnp.expm1(-rate * pull) * (params - start), (start, moments)
 
     def _step(self, moments: Moments, observation: Observation, setup: Setup) -> tuple[jax.Array, Moments]:
@@ -125,8 +136,9 @@ class PulledAdam(Projector):
         square = moments.square / (1.0 - second**moments.count) + 1e-16
         return moments.mean / (1.0 - first**moments.count) * jax.lax.rsqrt(square), moments
 
-    def _rate_and_pull(self, num_params: int, setup: Setup) -> tuple[jax.Array, jax.Array]:
-        terms = jnp.concatenate([jnp.ones(1), sizes_of(setup, num_params)])
+    def _rate_and_pull(self, num_params: int, observation: Observation, setup: Setup) -> tuple[jax.Array, jax.Array]:
+        length = jnp.zeros(()) if observation.log_length is None else observation.log_length
+        terms = jnp.concatenate([jnp.ones(1), sizes_of(setup, num_params), depth_of(setup)[None], length[None]])
         rate, pull = (
             jnp.exp(value(curve, setup.log_signal) @ terms) for curve in (self.log_learning_rate, self.log_pull)
         )
@@ -155,5 +167,5 @@ def dp_adam_pulled(problem: Problem) -> Stepwise:
 
 
 def _for_any_size(constant: float) -> jax.Array:
-    """The same for any budget and size, f32[1, 3], whose exponential is `constant`."""
-    return jnp.zeros((1, 3)).at[0, 0].set(math.log(constant))
+    """The same for any budget and size, f32[1, 5], whose exponential is `constant`."""
+    return jnp.zeros((1, 5)).at[0, 0].set(math.log(constant))

@@ -61,7 +61,7 @@ class DeepProjector(PulledAdam):
         self, state: Memory, observation: Observation, params: jax.Array, progress: jax.Array, setup: Setup
     ) -> tuple[jax.Array, Memory]:
         step, moments = self._step(state.moments, observation, setup)
-        rate, pull = self._rate_and_pull(params.shape[0], setup)
+        rate, pull = self._rate_and_pull(params.shape[0], observation, setup)
         decay, moved = jnp.array(MEMORY), params - state.start
         mean = decay[:, None] * state.mean + (1.0 - decay)[:, None] * observation.gradient[None, :]
         variance = decay**2 * state.variance + (1.0 - decay) ** 2 * jnp.square(observation.noise_std)

@@ -37,6 +37,7 @@ class Start:
       length: f32[], that mapped rows are scaled to; None if they are not.
       start_variance: f32[p], of the error of `params`; None if it was not bought.
       rates: f32[K], the shares of the classes, as `Observation` has them; None if they were not bought.
+      log_length: f32[], of gradients at the start, as `Observation` has it; None if it was not bought.
       fitted: f32[p], where training starts, for mapped rows; None for what `params` are for these.
     """
 
@@ -47,6 +48,7 @@ class Start:
     length: jax.Array | None = None
     start_variance: jax.Array | None = None
     rates: jax.Array | None = None
+    log_length: jax.Array | None = None
     fitted: jax.Array | None = None
 
     def but(self, **changes: Any) -> "Start":

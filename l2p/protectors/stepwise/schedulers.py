@@ -55,6 +55,8 @@ class Observation(struct.Struct):
         (`from_public_rows`); else None.
       length: f32[], root mean square length of the mapped rows with the intercept's column, as far as it is known; None
         without an intercept.
+      log_length: f32[], mean log of the length of rows' gradients at the start, over a typical one, where that was
+        bought (`GradientLength`); else None.
       clip_norm: f32[], that rows' gradients were clipped to in this step, for projectors; None between steps.
       scale: f32[p], that they were scaled by before, for projectors; None between steps, and where they were not.
       params: f32[p], of this step, for schedulers; None between steps.
@@ -70,6 +72,7 @@ class Observation(struct.Struct):
     rates: jax.Array | None = None
     prior: jax.Array | None = None
     length: jax.Array | None = None
+    log_length: jax.Array | None = None
     clip_norm: jax.Array | None = None
     scale: jax.Array | None = None
     params: jax.Array | None = None
@@ -138,6 +141,26 @@ class Decaying(Scheduler):
         log_signal, num_charges = setup.log_signal, setup.num_charges(num_steps)
         log_weights = value(self.rate, log_signal) * jnp.arange(num_charges) / num_charges
         return tail_share(log_weights, setup.charge(step)), jnp.exp(value(self.log_clip_norm, log_signal))
+
+
+@stored
+@struct.dataclass
+class DecayingByLength(Decaying):
+    """`Decaying` with clipping norms that follow the length of gradients at the start, where that was bought.
+
+    Attributes:
+      log_clip_by_length: f32[k], what the log of the clipping norm gains with that of the length, as a polynomial in
+        log(mu N); 1 keeps their ratio.
+    """
+
+    log_clip_by_length: Polynomial
+
+    def __call__(self, state: Any, observation: Observation, oracle: Oracle, num_steps: int) -> tuple[StepPlan, Any]:
+        plan, state = super().__call__(state, observation, oracle, num_steps)
+        if observation.log_length is None:
+            return plan, state
+        slope = value(self.log_clip_by_length, oracle.setup.log_signal)
+        return plan.replace(clip_norm=plan.clip_norm * jnp.exp(slope * observation.log_length)), state
 
 
 @stored

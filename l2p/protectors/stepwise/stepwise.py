@@ -162,7 +162,9 @@ class Stepwise(Protector, struct.Composite):
                 start = purchase.buy(start, oracle)
         params = start.mapped_params(model)
         observation = _first_observation(params, start.features, start.strength, start.moment, start.length, model)
-        observation = observation.replace(start_variance=start.start_variance, rates=start.rates)
+        observation = observation.replace(
+            start_variance=start.start_variance, rates=start.rates, log_length=start.log_length
+        )
         projector = self.projector.init(params, oracle.setup)
         return params, StepwiseState(self.scheduler.init(oracle), projector, observation, start.features, params)
 

@@ -27,6 +27,7 @@ BUILDERS: dict[str, Callable[[jax.Array], Protector]] = {
     "lstm_spender": filters.lstm_spender,
     "lstm_steps": filters.lstm_steps,
     "control_deep": plain.control_deep,
+    "control_deep_plain": plain.control_deep_plain,
     "deep": plain.deep,
     "paper": plain.paper,
     "paper_norm": plain.paper_norm,

@@ -11,8 +11,10 @@ from l2p.protectors import (
     AGD,
     Centering,
     Decaying,
+    DecayingByLength,
     DeepProjector,
     Eigenbasis,
+    GradientLength,
     LSTMProjector,
     LSTMScheduler,
     MixProjector,
@@ -117,22 +119,34 @@ def eigenbasis() -> Eigenbasis:
     )
 
 
-def control_deep(key: jax.Array) -> Stepwise:
+def control_deep_plain(key: jax.Array) -> Stepwise:
     """Adam with a pull to the start, for losses that users bring along; every setting is a quadratic in log(mu N), and
     the learning rate and the pull depend on the numbers of rows and of params."""
     del key
-    adam = PulledAdam(
-        log_learning_rate=quadratic(math.log(0.03), 0.0, 0.0),
-        log_pull=quadratic(0.0, 0.0, 0.0),
+    return Stepwise(Decaying(log_clip_norm=quadratic(0.0), rate=quadratic(0.0)), _pulled_adam(0.0, 0.0))
+
+
+def control_deep(key: jax.Array) -> Stepwise:
+    """`control_deep_plain` whose learning rate, pull and clipping norm depend on the length of gradients at the start,
+    too, which is bought."""
+    del key
+    scheduler = DecayingByLength(quadratic(1.0), quadratic(0.0), log_clip_by_length=quadratic(0.5))
+    return Stepwise(scheduler, _pulled_adam(-0.7, 1.0), (GradientLength(quadratic(-4.0)),))
+
+
+def _pulled_adam(rate_by_length: float, pull_by_length: float) -> PulledAdam:
+    """Adam with a learning rate of .03 and a pull of 1, and what their logs gain with that of the length."""
+    return PulledAdam(
+        log_learning_rate=quadratic(math.log(0.03), 0.0, 0.0, 0.0, rate_by_length),
+        log_pull=quadratic(0.0, 0.0, 0.0, 0.0, pull_by_length),
         logit_first=quadratic(math.log(9.0)),
         logit_second=quadratic(math.log(99.0)),
     )
-    return Stepwise(Decaying(log_clip_norm=quadratic(0.0), rate=quadratic(0.0)), adam)
 
 
 def deep(key: jax.Array) -> Stepwise:
-    """`control_deep` with a network that corrects Adam in each coordinate."""
-    plain = control_deep(key)
+    """`control_deep_plain` with a network that corrects Adam in each coordinate."""
+    plain = control_deep_plain(key)
     network = init_mlp(jax.random.fold_in(key, 9), (deep_network.INPUTS, 8, 8, deep_network.OUTPUTS))
     return plain.replace(projector=as_class(DeepProjector, plain.projector, network=network))
 
