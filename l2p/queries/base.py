@@ -88,7 +88,7 @@ class Query(Struct, abc.ABC):
 
     def add(self, aggregate: Float[Array, " width"], rows: Rows) -> Float[Array, " width"]:
         """The aggregate with a block of rows added."""
-        return aggregate + rows.mask @ self.limit(self.contributions(rows))
+        return aggregate + jnp.matmul(rows.mask, self.limit(self.contributions(rows)), precision="highest")
 
     def exact(self, rows: QuantizedRows) -> Quantized:
         """The sum [k] over a block in a release; call it with float64 enabled. A row's contribution depends only on

@@ -1,6 +1,5 @@
 """The typical length of the gradient of a row's loss, as a mean of logarithms."""
 
-import math
 from typing import ClassVar
 
 import jax
@@ -12,10 +11,11 @@ from l2p.queries.base import Query, positive, within
 from l2p.task.feature_map import FeatureMap
 from l2p.task.rows import Rows
 
-#: Numbers of the gradients that are formed at a time.
-NUMBERS = 2**22
-#: The least logarithm of a squared length over the typical one: that of a gradient of zero.
-LEAST = -80.0
+#: Rows whose gradients are formed at a time, and the most numbers of these: fixed, so that neither memory nor what
+#: programs are compiled depends on the number of rows.
+BATCH, NUMBERS = 64, 2**22
+#: Logarithms of lengths are within this of zero before they are limited: that of no gradient is finite, too.
+FARTHEST = 1e4
 
 
 @struct.dataclass
@@ -23,8 +23,8 @@ class GradientLengths(Query):
     """Sum f32[1] over rows of log(length of the gradient / `typical`) within `most` of zero, with Gaussian noise.
 
     Logarithms spread little, so that a bound on a row is a few times a typical distance from the mean, whatever the
-    length is; a bound on the length itself would be many times a short one. A length that is not finite counts as the
-    typical one.
+    length is; a bound on the length itself would be many times a short one. A gradient with a NaN counts as one of the
+    typical length.
 
     Attributes:
       model: the model (static).
@@ -52,14 +52,18 @@ class GradientLengths(Query):
         return within(self.most, positive(self.most), positive(self.typical))
 
     def contributions(self, rows: Rows) -> jax.Array:
-        def squared_length(row: tuple[jax.Array, jax.Array]) -> jax.Array:
+        def log_length(row: tuple[jax.Array, jax.Array]) -> jax.Array:
             x, y = row
-            return jnp.square(self.model.gradients(self.params, x[None, :], y[None])).sum()
+            gradient = self.model.gradients(self.params, x[None, :], y[None])
+            # Squares of the numbers themselves overflow, where lengths do not.
+            largest = jnp.abs(gradient).max()
+            scaled = gradient / jnp.where((largest > 0.0) & (largest < jnp.inf), largest, 1.0)
+            return jnp.log(largest) + 0.5 * jnp.log(jnp.square(scaled).sum())
 
-        batch = max(1, min(NUMBERS // self.params.size, rows.y.shape[0]))
+        batch = max(1, min(NUMBERS // self.params.size, BATCH))
         read = jnp.asarray(self.features.apply(rows.x)), rows.y
-        squares = jax.lax.map(squared_length, read, batch_size=batch) / jnp.square(self.typical)
-        return 0.5 * jnp.log(jnp.maximum(squares, math.exp(LEAST)))[:, None]
+        logs = jax.lax.map(log_length, read, batch_size=batch) - jnp.log(self.typical)
+        return jnp.clip(logs, -FARTHEST, FARTHEST)[:, None]
 
     def empty(self) -> jax.Array:
         return jnp.zeros(1, jnp.float32)

@@ -50,7 +50,7 @@ def examples():
     universal, paper, kalman = (
         BUILDERS[name](jax.random.key(0)) for name in ("universal_batches", "paper", "control_retreat")
     )
-    deep = BUILDERS["deep"](jax.random.key(0))
+    deep, control_deep = (BUILDERS[name](jax.random.key(0)) for name in ("deep", "control_deep"))
     pair, of_steps = (BUILDERS[name](jax.random.key(0)) for name in ("lstm_public", "lstm_steps"))
     norm_query = NormQuery(logit_constant(0.1), jnp.zeros(()))
     by_name = methods()
@@ -61,7 +61,7 @@ def examples():
         "paper": paper.replace(norm_query=norm_query),
         "universal": universal,
         "kalman": kalman,
-        "deep": deep,
+        "deep": deep.replace(scheduler=control_deep.scheduler, purchases=control_deep.purchases),
         "with_public": BUILDERS["control_public"](jax.random.key(0)),
         "lstm_public": pair,
         "lstm_steps": of_steps,

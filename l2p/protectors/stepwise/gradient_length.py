@@ -38,7 +38,7 @@ class GradientLength(Purchase):
 
     logit_share: Polynomial
     kind: ClassVar[str] = "gradient_length"
-    stage: ClassVar[Stage] = Stage.LENGTH
+    stage: ClassVar[Stage] = Stage.GRADIENT
     maps_rows: ClassVar[bool] = False
 
     def fits(self, model: Model) -> bool:

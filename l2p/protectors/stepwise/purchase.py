@@ -23,6 +23,7 @@ class Stage(enum.IntEnum):
     BASIS = 4
     SCALE = 5
     START = 6
+    GRADIENT = 7
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from l2p.oracle.setup import Setup
 from l2p.privacy.cap.spending import Spending
 from l2p.privacy.cost.prices import PriceList
 from l2p.protectors.conditioning import standardize, standardize_rate, standardize_size, value
-from l2p.protectors.fields import Line, Polynomial
+from l2p.protectors.fields import MAX_LOG_BOUND, Line, Polynomial
 from l2p.protectors.register import stored
 from l2p.protectors.stepwise.networks import Layers, apply_mlp
 from l2p.protectors.stepwise.public_rows import PublicGradients
@@ -160,7 +160,9 @@ class DecayingByLength(Decaying):
         if observation.log_length is None:
             return plan, state
         slope = value(self.log_clip_by_length, oracle.setup.log_signal)
-        return plan.replace(clip_norm=plan.clip_norm * jnp.exp(slope * observation.log_length)), state
+        log_clip_norm = jnp.log(plan.clip_norm) + slope * observation.log_length
+        # A bound that the oracle refuses would let an answer end the run.
+        return plan.replace(clip_norm=jnp.exp(jnp.clip(log_clip_norm, -MAX_LOG_BOUND, MAX_LOG_BOUND))), state
 
 
 @stored
