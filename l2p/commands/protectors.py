@@ -66,7 +66,9 @@ def _print_recommended() -> None:
     from l2p.checkpoints.control import CONTROL
 
     cards = {card["name"]: card for card in _protectors()}
-    shown = [name for name in checkpoint.first_floor() if not name.startswith(CONTROL) or cards[name]["default_for"]]
+    first = checkpoint.first_floor()
+    controls = {f"{CONTROL}-{name}" for name in first}
+    shown = [name for name in first if name not in controls or cards[name]["default_for"]]
     print("Learned on public tasks; * is what l2p apply takes unless told otherwise:")
     _print_entries(
         ((f"{'*' if cards[name]['default_for'] else ' '} {name}", cards[name]["about"]) for name in shown), LONG
@@ -74,7 +76,6 @@ def _print_recommended() -> None:
     print("\nDesigned by hand:")
     hand_designed = [card for card in cards.values() if card["kind"] == "hand-designed"]
     _print_entries(((card["name"], card["about"]) for card in hand_designed), SHORT)
-    print()
     line = (
         "Constants alone are control-NAME; a checkpoint's file and mypackage:MyProtector serve, too. "
         f"--all has every name and its range, --json the cards.{checkpoint.study_hint()}"
