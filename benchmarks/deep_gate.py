@@ -88,7 +88,7 @@ class TrainedCells(Cells):
         self._protector = functools.cache(lambda name: checkpoint.load(trained(name, folder)).protector)
 
     def protector(self, case: Case, method: str, epsilon: float) -> Any:
-        if method in (CONTROL, PLAIN, *NETWORKS):
+        if method in (PLAIN, *NETWORKS):
             return self._protector(method)
         return super().protector(case, method, epsilon)
 
