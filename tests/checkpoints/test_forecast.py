@@ -338,7 +338,7 @@ def test_what_only_studies_need_is_not_planned_with():
     assert [forecast.name for forecast in planned.forecasts] == ["noisygd"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_shipped_forecast_is_what_the_committed_runs_give():
     runs = benchmark.measured()
     assert len({benchmark.set_of(cell) for cell in runs}) == measured().tables

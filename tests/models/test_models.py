@@ -178,7 +178,7 @@ FACTORS = {
 }
 
 
-@pytest.mark.long(cases=["mlp-clipped", "softmax-clipped"])
+@pytest.mark.long(cases=["mlp-*", "softmax-clipped", "logistic-clipped"])
 @pytest.mark.slow(but=["square-*", "quadratic-*"])
 @pytest.mark.parametrize("factor", FACTORS)
 @ALL

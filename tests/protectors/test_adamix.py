@@ -313,7 +313,7 @@ def test_more_directions_than_the_rank_are_refused(matrix, most):
     fits.check_public(public, here.model, here.kind)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_whose_params_are_no_matrix_has_no_directions():
     model = MLP(2)
     public = PublicGradients.at(model, model.init(D), PUBLIC.replace(y=PUBLIC.y % 2))

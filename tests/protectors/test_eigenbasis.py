@@ -125,7 +125,7 @@ def test_refused_it_leaves_rows_as_they_are():
     np.testing.assert_allclose(features.apply(ROWS.x), CENTRED.apply(ROWS.x), atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_meta_gradients_reach_power_and_ridge_and_not_the_share():
     def stretched(eigenbasis: Eigenbasis) -> jax.Array:
         features, _, _ = buy(1.0, eigenbasis)

@@ -87,7 +87,7 @@ def test_params_found_along_the_directions_predict_the_same_on_rows_as_they_come
     np.testing.assert_allclose(MODEL.params_for_mapped_rows(raw, features), params, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_every_direction_and_no_power_a_run_is_one_on_centred_rows():
     """Steps and noise that are equal along every direction do not depend on the rotation of rows: without noise, and
     with clipping, the two runs end at the same loss."""

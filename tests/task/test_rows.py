@@ -111,7 +111,7 @@ def test_maps_give_the_same_features_in_both_layouts():
         )
 
 
-@pytest.mark.long(cases=["70-mlp", "32-mlp"])
+@pytest.mark.long(cases=["70-mlp", "32-mlp", "35-mlp"])
 @pytest.mark.slow(cases=["*-mlp"])
 @pytest.mark.parametrize("name", ["softmax:3", "mlp"])
 @pytest.mark.parametrize("block", [70, 35, 32, 100])

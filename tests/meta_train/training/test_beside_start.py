@@ -97,7 +97,7 @@ def test_odd_comparisons_with_the_start_are_refused(values, message):
         EveryModel.of("t", "control", **TASKS | values)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_outer_step_moves_the_protector_and_leaves_the_start(batch):
     fixed = {"learner": CONFIG.learner, "outer": CONFIG.outer, "scoring": CONFIG.scoring}
     step = jax.jit(functools.partial(gradients.update, **fixed, budgets=ByMu("gdp"), model=MODEL))

@@ -171,7 +171,7 @@ def test_rows_that_are_held_constant_give_the_gradients_of_mapped_ones(name, bat
     chex.assert_trees_all_close(gradient, mapped, rtol=2e-3, atol=1e-4 * scale)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_diverging_task_moves_the_mean_gradient_by_at_most_its_share(update):
     # Adam forgets scale, so look at the averaged gradient through the first moment: (1 - 0.9) * mean gradient.
     diverging = short("control")

@@ -50,7 +50,7 @@ def trained(tmp_path_factory):
     return meta_train(CONFIG, tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interrupted_training_resumes_to_the_same_bits(trained, tmp_path, monkeypatch):
     compiled = gradients.compiled
 
