@@ -37,13 +37,13 @@ INTRODUCTION = """\
 # A learned protector of networks: the gate stays shut
 
 `control-deep-plain` is `dp_adam_pulled`, Adam with a pull to the start, whose settings are curves over log(mu N) over
-the root of the number of params, and for the rate and the pull over the numbers of rows, params and matrices. `deep`
-has a network of 227 weights on top, which reads every coordinate's gradients in units of their noise. Both were trained
-on public tasks (`meta_train/recipes/deep.toml`), by 120 steps of derivatives of whole runs, before the number of
-matrices was among what curves depend on; `deep-1` and `deep-2` have other seeds. `control-deep` buys the mean log
-length of rows' gradients at the start, for a learned share of the budget, on which rate, pull and clipping norm depend,
-too, and had 162 steps on larger networks, images and heads on frozen features, with one seed. `dp_adam_pulled` has
-constants instead, a pull of .3 and a clipping norm of 3, chosen on digits and on public tasks
+the root of the number of params, and for the rate and the pull over the numbers of rows and params. `deep` has a
+network of 227 weights on top, which reads every coordinate's gradients in units of their noise. Both were trained on
+public tasks (`meta_train/recipes/deep.toml`, where curves depend on the number of matrices, too, by now), by 120 steps
+of derivatives of whole runs; `deep-1` and `deep-2` have other seeds. `control-deep` buys the mean log length of rows'
+gradients at the start, for a learned share of the budget, on which rate, pull and clipping norm depend, and the first
+two on the number of matrices, and had 162 steps on larger networks, images and heads on frozen features, with one seed.
+`dp_adam_pulled` has constants instead, a pull of .3 and a clipping norm of 3, chosen on digits and on public tasks
 ([how](network_pull.md)). Cells are a network of [networks.md](networks.md) at a budget; better or worse is beyond two
 standard errors of paired differences over 3 seeds. No choice was made on splice, waveform5000, cmc, credit.a and
 ipums_br.

@@ -68,7 +68,7 @@ very data, uncharged (`:oracle`; with a pull that is kept), which no private run
 standard error over seeds, and accuracy; delta 1e-5, full batches. No image was among the tasks of the settings that
 ship (the recipe has synthetic images and signals by now), and no set below. Digits have 1,437 rows to train on, MNIST
 (its 10,000 test images, halved in width and height) and ipums_br 8,000, waveform5000 4,000, splice 2,552, cmc 1,178,
-credit.a 552. Methods that lack a cell are left out.
+credit.a 552. Methods that lack a cell are left out, as `dp_adam_scaled`, which has run in three.
 
 What a method is by default was chosen on the digits, and after a first look at them classes that a network separates
 came among the tasks, and then images: they are spent, and home to untuned `dp_adam`. Trained settings have far more
